@@ -403,7 +403,7 @@ def move_index(
     held_out = [] if even_if_worse else _held_out(store, work)
     with store.writing("move") as writer:
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
-        generation = writer.manifest.generation
+        since = writer.manifest.revision
     new: Store | None = None
     for sources, split in _steps(store, work, features=False)[0]:
         step = replace(work, sources=sources, split=split)
@@ -441,9 +441,7 @@ def move_index(
                 "keeps the old one; train longer, or insist: the same command with --even-if-worse embeds nothing "
                 f"again\n{table}"
             )
-    return replace(
-        _change(store.replace_with(new, generation=generation), "move", None, run=work.model.label), compared=table
-    )
+    return replace(_change(store.replace_with(new, since=since), "move", None, run=work.model.label), compared=table)
 
 
 def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
@@ -601,12 +599,17 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
             f"{store.path} was made of no file that could be read again; name its data (--data), or use add or delete"
         )
     with store.reading() as view:
-        in_memory = any(
-            job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in journal(view)
-        )
+        jobs = journal(view)
+    in_memory = any(job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in jobs)
     if in_memory and recorded_sources(store) and not keep_missing:
         raise RequirementError(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
+        )
+    if damaged := [str(job.number) for job in jobs if job.damaged]:
+        keep_missing = True
+        say(
+            f"note: the record of job {', '.join(damaged)} is damaged, and the data that it names is unknown: items "
+            "that are missing from the other data stay; `subtext index verify` says more"
         )
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
@@ -681,7 +684,7 @@ def _ingest(
             ray=ray,
             progress=progress,
         )
-    reason = keep_text_side(writer.store, model, pairs.texts.values)
+    reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
     return written
@@ -943,7 +946,13 @@ def read_vectors(file: Path) -> VectorFile:
         if len(set(ids)) < len(ids):
             raise DataError(f"{file} needs each id once on a side; some of the {side} are there twice")
         if f"{modality}_groups" in columns:
-            content.groups[side] = np.asarray(columns[f"{modality}_groups"], dtype=np.int64)
+            groups = np.asarray(columns[f"{modality}_groups"])
+            if (len(groups) and groups.dtype.kind not in "iu") or groups.shape != (len(ids),):
+                raise DataError(
+                    f"{file} needs a whole number for each id as {modality}_groups; it has {groups.dtype} of shape "
+                    f"{groups.shape} for {len(ids)} ids; number the groups, or leave them out"
+                )
+            content.groups[side] = groups.astype(np.int64)
     if len({array.shape[2] for array in content.vectors.values()}) != 1:
         raise DataError(
             f"{file} needs image_ids and image_vectors, or text_ids and text_vectors, of one width; it has "
