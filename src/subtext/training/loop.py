@@ -125,8 +125,7 @@ def fit(
         load_weights(out, setup.model, snapshot)
         setup.model.to(processes.device)
         processes.same_start(setup.model)
-        cache = Path(run.cache or out / CACHE)
-        working, cache_notes = working_model(setup, (train, val), cache, run=run, processes=processes)
+        working, cache_notes = working_model(setup, (train, val), out / CACHE, run=run, processes=processes)
         trainer = Trainer(setup, working, train, val, out, run, processes, extras, banks, record=record)
         notes += [*trainer.notes, *cache_notes]
         return trainer.run(snapshot, report=report, notes=list(dict.fromkeys(notes)))

@@ -11,11 +11,20 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
-from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_run, open_subject, read_data_of_run
+from subtext.api.load import (
+    EvaluationSubject,
+    LoadedRun,
+    ModelSource,
+    cache_shown,
+    open_run,
+    open_subject,
+    read_data_of_run,
+)
 from subtext.api.options import (
     DEFAULTS,
     AnyPath,
@@ -32,10 +41,10 @@ from subtext.api.options import (
 from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import each_once, meter, say
-from subtext.report.text_table import Report, size
+from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted, listed, size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +161,7 @@ def build_index(
     ] = None,
     cache: Annotated[
         str | Path | None,
-        "Folder of `train --cache`: reuse the outputs of frozen encoders in it.",
+        "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
@@ -168,12 +177,12 @@ def build_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
-        cache: The `cache` folder of a training: reuse the outputs of frozen encoders in it.
+        cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -428,7 +437,7 @@ def move_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         drop_missing: Drop items that are missing from all data sets.
@@ -785,23 +794,14 @@ def _ingest(
         finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
         ray: Address of the Ray cluster that embeds; None for this process.
-        cache: Folder of cached outputs of encoders; a note counts those that are read.
+        cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
-    from subtext.models.checkpoint import fingerprint
-    from subtext.models.feature_cache import find_cached_outputs
-    from subtext.retrieval.build import Known, ingest, keep_text_side
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.data.output_cache import OutputCache
+    from subtext.retrieval.build import ingest, keep_text_side
 
     model, pairs = opened.model, opened.pairs
-    cached: dict[Side, Known] = {}
-    if cache is not None:
-        sides = zip(SIDES, (model.image, model.text), (pairs.images, pairs.texts), strict=True)
-        for side, branch, items in sides:
-            weights = fingerprint(branch.encoder.state_dict())
-            cached[side] = find_cached_outputs(branch, items, pairs.root, Path(cache), weights=weights)
-        counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
-        say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+    total = len(pairs.images) + len(pairs.texts)
+    with cache_shown(quiet=work.quiet), meter("embedding", total, quiet=work.quiet) as progress:
         written = ingest(
             writer,
             model,
@@ -815,7 +815,8 @@ def _ingest(
             verify_files=verify_files,
             finish=finish,
             only=only,
-            cached=cached,
+            cache=None if cache is None else OutputCache(Path(cache).expanduser()),
+            note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
             workers=work.workers,
             ray=ray,

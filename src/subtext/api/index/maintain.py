@@ -15,9 +15,9 @@ from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_sub
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
 from subtext.errors import DataError, RequirementError, SearchIndexError
-from subtext.report.text_table import Report, size, table
+from subtext.report.text_table import Report, table
 from subtext.settings import Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
