@@ -19,20 +19,17 @@ removes. Readers see the tables as they were when they began, while a writer goe
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
 import os
 import re
 import shutil
-import socket
 import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -43,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
+from subtext.data.locks import acquire
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
@@ -76,6 +74,8 @@ _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
+NO_LOCKS = "keep the index on a local disk, or where no locks are needed: in PostgreSQL (postgresql://...) or LanceDB (lance://...)"
+"""What to do where a disk has no locks, such as some network disks."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _CONNECTION: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
 _CLOSED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
@@ -233,6 +233,7 @@ def translated(file: Path) -> Iterator[None]:
 
     Raises:
         OutputError: If the disk is full or cannot be written.
+        IndexLockedError: If another process has the lock, or the disk has no locks.
         SearchIndexError: For any other error of SQLite.
     """
     try:
@@ -242,6 +243,11 @@ def translated(file: Path) -> Iterator[None]:
             raise OutputError(
                 f"{file} needs to be written, and cannot be: {problem}; what stood there before still stands; free "
                 "some space and do it again"
+            ) from problem
+        if getattr(problem, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+            raise IndexLockedError(
+                f"{file} needs a lock: another process holds it, or the disk has no locks; wait until that is done, or "
+                f"{NO_LOCKS}"
             ) from problem
         raise SearchIndexError(
             f"{file} cannot be used: {problem}; `subtext index verify` says what is wrong"
@@ -1205,29 +1211,12 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
     with written_to(file):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise IndexLockedError(
-                f"{path} takes one writer at a time; {_owner(descriptor)}; wait until it is done"
-            ) from None
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": since}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(about).encode(), 0)
+        if owner := acquire(descriptor, file, verb=f"subtext index {verb}", advice=NO_LOCKS):
+            raise IndexLockedError(f"{path} takes one writer at a time; {owner}; wait until it is done")
         yield
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
-
-
-def _owner(descriptor: int) -> str:
-    """The writer that the lock file names."""
-    try:
-        owner = json.loads(os.pread(descriptor, 4096, 0))
-        return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
-    except (ValueError, KeyError, TypeError):
-        return "another process is writing"
 
 
 def _create_store(path: Path, manifest: Manifest) -> None:
