@@ -50,6 +50,6 @@ def _owner(descriptor: int) -> str:
     """The writer that the file names."""
     try:
         owner = json.loads(os.pread(descriptor, 4096, 0))
-        return f"`{owner['verb']}` (process {owner['process']} on {owner['host']}) is writing since {owner['since']}"
+        return f"`{owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
     except (ValueError, KeyError, TypeError):
         return "another process is writing"
