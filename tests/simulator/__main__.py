@@ -87,7 +87,9 @@ def live(chosen: argparse.Namespace, *, losing: bool) -> int:
             done += steps
             seed += 1
         seconds = time.monotonic() - started
-        print(f"{done:,} steps of {seed - chosen.seed} lives in {seconds:.0f} s; the index was always what the model said")
+        print(
+            f"{done:,} steps of {seed - chosen.seed} lives in {seconds:.0f} s; the index was always what the model said"
+        )
     return 0
 
 

@@ -388,7 +388,12 @@ class Life:
 
     def filled(self, row: dict[str, Any]) -> dict[str, Any]:
         words = " ".join(self.draws.sample(WORDS, 3))
-        return {**row, "caption": words, "number": self.draws.randrange(100), "town": self.draws.choice(("Ulm", "Bern"))}
+        return {
+            **row,
+            "caption": words,
+            "number": self.draws.randrange(100),
+            "town": self.draws.choice(("Ulm", "Bern")),
+        }
 
     def edit_table(self) -> str:
         kind = self.draws.choice(("add", "add", "remove", "change", "change", "id", "cut", "half", "spelling"))
@@ -542,7 +547,9 @@ class Life:
             return
         if outcome.kind == "refused" and refused:
             self.trace[-1] += f" ({outcome.value[:150]})"
-        self.require((outcome.kind == "refused") == refused, f"{name} was {outcome.kind}, not as the model says: {outcome}")
+        self.require(
+            (outcome.kind == "refused") == refused, f"{name} was {outcome.kind}, not as the model says: {outcome}"
+        )
         self.state = after if not refused else self.state
         if name in ("update", "watch") and not refused:
             self.killed.discard("update")
@@ -592,7 +599,12 @@ class Life:
             return "nothing"
         if self.draws.random() < 0.7:
             names = self.draws.sample(sorted(self.state.images), self.draws.randint(1, 2))
-            self.do("delete", lambda: delete_from_index(self.index, tuple(names)), self.without(self.state, names), refused=False)
+            self.do(
+                "delete",
+                lambda: delete_from_index(self.index, tuple(names)),
+                self.without(self.state, names),
+                refused=False,
+            )
             return " ".join(names)
         limit = self.draws.randrange(60)
         has_field = any("number" in about for _, about in self.state.images.values())
@@ -742,8 +754,13 @@ class Life:
         self.require(not isinstance(seen, str), f"a new reader cannot look: {seen}")
         self.require(seen[0] == ids, f"a reader of long ago sees {seen[0]}, not {ids}")
         for side in ("images", "texts"):
-            scores = [[np.round(own, 4) for own in (one[1], two[1])] for one, two in zip(seen[1][side], nearest[side], strict=True)]
-            self.require(all(np.allclose(one, two, atol=1e-3) for one, two in scores), f"a reader of long ago finds other {side}")
+            scores = [
+                [np.round(own, 4) for own in (one[1], two[1])]
+                for one, two in zip(seen[1][side], nearest[side], strict=True)
+            ]
+            self.require(
+                all(np.allclose(one, two, atol=1e-3) for one, two in scores), f"a reader of long ago finds other {side}"
+            )
 
     def close(self) -> None:
         """End the reader."""
@@ -773,7 +790,11 @@ class Life:
                 got = known.get(name)
                 if side == "texts" and got is not None and got not in wanted:
                     # A text may have come before its link was made, or its image may be gone already.
-                    words = [item for item in wanted if item is not None and item[0] == got[0] and set(got[1]) <= set(item[1])]
+                    words = [
+                        item
+                        for item in wanted
+                        if item is not None and item[0] == got[0] and set(got[1]) <= set(item[1])
+                    ]
                     self.require(bool(words), f"{name} is {got}, neither of {wanted}")
                     mine[name] = got[0], frozenset(got[1])
                     continue
@@ -785,7 +806,9 @@ class Life:
                 now.removed.add(name)
         certain = self.state.removed & after.removed
         self.require(certain <= now.removed, f"forgotten that these were deleted: {certain - now.removed}")
-        now.sources = [it for it in after.sources if it in self.state.sources or str(self.path_of(it)) in found["sources"]]
+        now.sources = [
+            it for it in after.sources if it in self.state.sources or str(self.path_of(it)) in found["sources"]
+        ]
         self.state = now
 
     def path_of(self, source: str) -> Path:
@@ -807,16 +830,22 @@ class Life:
                 scores = self.queries() @ vectors.T
                 for query, (names, got) in enumerate(found["nearest"][side]):
                     best = np.sort(scores[query])[::-1][:5]
-                    self.require(np.allclose(best, got, atol=1e-4), f"nearest {side}: {names} {got}, a loop says {best}")
+                    self.require(
+                        np.allclose(best, got, atol=1e-4), f"nearest {side}: {names} {got}, a loop says {best}"
+                    )
         removed = {(side, name) for side in ("images", "texts") for name in found["removed"][side]}
         self.require(state.removed <= removed, f"forgotten that these were deleted: {state.removed - removed}")
         self.require(set(found["open"]) <= self.killed, f"jobs that nobody finished: {found['open']}")
         for word in WORDS:
             wanted_texts = {name for name, (words, _) in state.texts.items() if word in words.split()}
-            self.require(set(found["words"][word]) == wanted_texts, f"{word} is in {found['words'][word]}, not {wanted_texts}")
+            self.require(
+                set(found["words"][word]) == wanted_texts, f"{word} is in {found['words'][word]}, not {wanted_texts}"
+            )
         low = {name for name, (_, about) in state.images.items() if about.get("number", 1000) < 50}
         town = {name for name, (_, about) in state.images.items() if about.get("town") == "Ulm"}
-        self.require(set(found["low"]) == low and set(found["town"]) == town, f"filters: {found['low']} {found['town']}")
+        self.require(
+            set(found["low"]) == low and set(found["town"]) == town, f"filters: {found['low']} {found['town']}"
+        )
         paths = {str(self.path_of(source)) for source in state.sources}
         self.require(set(found["sources"]) == paths, f"an update reads {found['sources']}, not {paths}")
         run = run_of(self.runs, state.model).name
@@ -857,7 +886,10 @@ def _look_on(connection: Connection, index: str, queries: np.ndarray) -> None:
                 sides: Any = ("images", "texts")
                 with store.reading() as view:
                     ids = {s: sorted(row.id for row in view.rows(s, keys=view.keys(s).tolist())) for s in sides}
-                    near = {s: [([], hits.scores.tolist()) for hits in view.nearest(s, queries[:, None], top=5)] for s in sides}
+                    near = {
+                        s: [([], hits.scores.tolist()) for hits in view.nearest(s, queries[:, None], top=5)]
+                        for s in sides
+                    }
                 connection.send((ids, near))
             except SubtextError as problem:
                 connection.send(f"{problem}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -87,7 +88,7 @@ def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
 
 ROUTERS = searching, items, changes, about = (
     _router("search", REFUSALS | NO_IMAGE),
-    _router("items", REFUSALS),
+    _router("items", REFUSALS | {409: "a page of an index that was replaced"}),
     _router("changes", REFUSALS | NO_IMAGE | NO_CHANGE),
     _router("about", REFUSALS),
 )
@@ -273,11 +274,21 @@ def list_items(
     library = server.library(form.index)
     root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
     with library.store.reading() as view:
+        # Keys are of one index: after a move to another model, or in an index that was built anew, they mean others.
+        about = f"{view.manifest.fingerprint} {view.manifest.created}"
+        mark = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
+        key, _, of_index = (form.after or f"-1-{mark}").rpartition("-")
         keys = matching(view, form.target, conditions)
-        page = keys[form.offset : form.offset + form.top]
+        if of_index != mark:
+            raise Refusal(
+                HTTPStatus.CONFLICT, "after is of a page of an index that was replaced; begin with the first page"
+            )
+        start = int(np.searchsorted(keys, int(key), side="right"))
+        page = keys[start : start + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
+    following = f"after={page[-1]}-{mark}" if start + form.top < len(keys) else None
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.ItemPage(index=library.name, total=len(keys), items=rows)
+    return schemas.ItemPage(index=library.name, total=len(keys), items=rows, next=following)
 
 
 @items.get("/item")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -26,6 +27,7 @@ import stored_items
 from subtext.api.index.maintain import delete_from_index, index_info
 from subtext.errors import OutputError, RequirementError, SearchIndexError
 from subtext.retrieval.condition import matching
+from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, FolderWriter, backup, translated, writer_lock
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.traces import trace_name
@@ -215,6 +217,30 @@ def test_second_writer_raises_with_lock_holder(tmp_path: Path) -> None:
         assert folder.counts["images"] == 40
     with folder.writing("delete"):
         pass
+
+
+def test_disk_without_locks_names_the_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without locks of files a writer is refused; where SQLite has none either, readers are."""
+    folder = stored_items.made(tmp_path / "index")
+
+    def none(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    advice = "keep the index on a local disk, or .*: in PostgreSQL .* or LanceDB"
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", none)
+        told = rf"needs a disk with locks, .* has none \(No locks available\); {advice}"
+        with pytest.raises(OutputError, match=told), folder.writing("add"):
+            pass
+    with closing(sqlite3.connect(folder.tables)) as other:
+        folder.close()
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")  # SQLite says "database is locked" of a disk without locks, too.
+        monkeypatch.setattr("subtext.retrieval.stores.folder.PATIENCE", 0.01)
+        with pytest.raises(
+            IndexLockedError, match=f"items.sqlite needs a lock: .* or the disk has no locks; .*{advice}"
+        ):
+            Folder(folder.path)
 
 
 @pytest.fixture(scope="module")

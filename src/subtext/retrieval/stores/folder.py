@@ -22,20 +22,17 @@ Manifest and tables both say which index they belong to, and as of which change 
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
 import os
 import re
 import shutil
-import socket
 import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,6 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
+from subtext.data.locks import acquire
 from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.ops import draw
 from subtext.retrieval import ann
@@ -81,6 +79,8 @@ _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
+NO_LOCKS = "keep the index on a local disk, or where no locks are needed: in PostgreSQL (postgresql://...) or LanceDB (lance://...)"
+"""What to do where a disk has no locks, such as some network disks."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _NOT_READ = (
     sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_FSTAT,
@@ -271,6 +271,7 @@ def translated(file: Path) -> Iterator[None]:
 
     Raises:
         OutputError: If the disk is full or cannot be written.
+        IndexLockedError: If another process has the lock, or the disk has no locks.
         SearchIndexError: For any other error of SQLite.
     """
     try:
@@ -288,8 +289,8 @@ def translated(file: Path) -> Iterator[None]:
             ) from problem
         if code & 0xFF == sqlite3.SQLITE_BUSY:
             raise IndexLockedError(
-                f"{file} is in use by another process, or lies on a file system that has no locks: {problem} for "
-                f"{PATIENCE} s; wait until it is free, or keep the index on a local disk"
+                f"{file} needs a lock: another process holds it, or the disk has no locks: {problem} for {PATIENCE} s; "
+                f"wait until that is done, or {NO_LOCKS}"
             ) from problem
         if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
             raise SearchIndexError(
@@ -1478,34 +1479,12 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
     with written_to(file):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise IndexLockedError(
-                f"{path} takes one writer at a time; {_owner(descriptor)}; wait until it is done"
-            ) from None
-        except OSError as problem:
-            raise OutputError(
-                f"{path} needs a file system with locks, so that two writers never meet; its own has none: "
-                f"{problem.strerror}; keep the index on a local disk, or mount that one with locks"
-            ) from problem
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": since}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(about).encode(), 0)
+        if owner := acquire(descriptor, file, verb=f"subtext index {verb}", advice=NO_LOCKS):
+            raise IndexLockedError(f"{path} takes one writer at a time; {owner}; wait until it is done")
         yield
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
-
-
-def _owner(descriptor: int) -> str:
-    """The writer that the lock file names."""
-    try:
-        owner = json.loads(os.pread(descriptor, 4096, 0))
-        return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
-    except (ValueError, KeyError, TypeError):
-        return "another process is writing"
 
 
 def _create_store(path: Path, manifest: Manifest) -> None:
