@@ -279,6 +279,23 @@ def test_concurrent_queries_are_batched(place: Path) -> None:
     batcher.close()
 
 
+def test_client_that_asks_much_delays_itself(place: Path) -> None:
+    engine = open_index(place / "library")
+    batcher = Batcher(lambda: engine, cached_hits=0, seconds=60, metrics=Metrics())
+    order: list[str] = []
+    gate = threading.Event()
+    blocked = batcher._thread.submit(gate.wait)
+    with ThreadPoolExecutor(9) as clients:
+        for number, client in enumerate("aaaab"):
+            clients.submit(batcher.run, lambda _, client=client: order.append(client), client=client)
+            until = time.monotonic() + 30
+            while len(batcher._queue) <= number and time.monotonic() < until:
+                time.sleep(0.01)
+        gate.set()
+    assert blocked.result() and order == ["a", "b", "a", "a", "a"]
+    batcher.close()
+
+
 def test_long_wait_returns_503_with_retry_after(place: Path) -> None:
     engine = open_index(place / "library")
     batcher = Batcher(lambda: engine, cached_hits=10, seconds=0.05, metrics=Metrics())
@@ -456,6 +473,10 @@ def test_image_outside_collection_is_not_served(place: Path, tmp_path: Path) -> 
         codes = {name: own.get("/thumbnail", params={"id": name}).status_code for name, _ in rows}
         assert codes == {"own": 200, "link": 404, "far": 404, "up": 404, "part": 404}
         assert str(tmp_path) not in own.get("/items").text
+        shown = {one["id"]: one["file"] for one in own.get("/items").json()["items"]}
+        names = {"own": "own.png", "link": "link.png", "far": "secret.png", "up": "secret.png", "part": part}
+        assert shown == names, "of a file outside its name alone"
+        assert own.get("/item", params={"id": "up"}).json()["item"]["file"] == "secret.png"
     with served_index.client(index, image_folders=(str(tmp_path),)) as own:
         assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
 
