@@ -340,9 +340,12 @@ def _require_columns(columns: set[str], name: str) -> None:
 def _nearest(columns: Iterable[str], usual: Sequence[str]) -> str | None:
     """The column whose name is most like a usual one; None where none is."""
     ratio, best = max(
-        (SequenceMatcher(None, str(column).casefold(), name).ratio(), str(column))
-        for column in columns
-        for name in usual
+        (
+            (SequenceMatcher(None, str(column).casefold(), name).ratio(), str(column))
+            for column in columns
+            for name in usual
+        ),
+        default=(0.0, ""),
     )
     return best if ratio >= 0.6 else None
 

@@ -80,9 +80,9 @@ def perform(path: Path, step: str) -> None:
     elif step == "begin":
         begun(folder, "e").close()
     elif step == "finish":
-        folder.replace_with(begun(folder, "e"), generation=folder.manifest.generation).close()
+        folder.replace_with(begun(folder, "e"), since=folder.manifest.revision).close()
     else:
-        folder.replace_with(begun(folder, "d" if step == "other" else "c"), generation=folder.manifest.generation)
+        folder.replace_with(begun(folder, "d" if step == "other" else "c"), since=folder.manifest.revision)
     folder.close()
 
 
