@@ -235,7 +235,9 @@ _EDTF = re.compile(
 _SPLIT = re.compile(r"\s*(?:\s-\s|--|–|—|/|\s(?:bis|to|until|till|and|und|et|à|au|or|oder|ou)\s)\s*", re.I)
 _DAYS = re.compile(r"(\d\d?)\.?\s?(?:-|–|—|/|bis|to|au)\s?(\d\d?)\.?\s?((?:\d\d?\.|[^\W\d_]).*\d{4})", re.I)
 _WORDED = [
-    re.compile(rf"(?P<day>\d\d?)(?:\.|th|st|nd|rd|er)?\s*(?:of\s+)?(?P<month>{_MONTH_WORD})\b\.?,?\s*(?P<year>\d{{4}})"),
+    re.compile(
+        rf"(?P<day>\d\d?)(?:\.|th|st|nd|rd|er)?\s*(?:of\s+)?(?P<month>{_MONTH_WORD})\b\.?,?\s*(?P<year>\d{{4}})"
+    ),
     re.compile(rf"(?P<month>{_MONTH_WORD})\b\.?\s*(?P<day>\d\d?)(?:th|st|nd|rd)?,?\s+(?P<year>\d{{4}})"),
     re.compile(rf"(?P<month>{_MONTH_WORD})\b\.?,?\s*(?P<year>\d{{4}})"),
     re.compile(rf"(?P<year>\d{{4}}),?\s+(?P<month>{_MONTH_WORD})\b\.?(?:\s*(?P<day>\d\d?)\.?)?"),

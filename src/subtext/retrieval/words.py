@@ -27,6 +27,8 @@ _LETTERS = {"ı": "i", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", 
 """Letters that Unicode does not take apart, and that readers write otherwise."""
 _MEANT = {0, 7, 8, 9, *range(84, 133)}
 """Combining classes of marks that make another letter: vowels of India and Thailand, か and が; others are accents."""
+_UNSEEN = re.compile("[\u034f\u180b-\u180d\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Variation selectors; joiners, soft hyphens and marks of direction are not seen either."""
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u303b\u3040-\u30ff"
@@ -47,8 +49,7 @@ class _Folded(dict[int, str]):
         for sign in apart:
             kind = unicodedata.category(sign)
             accent = kind in ("Mn", "Me") and unicodedata.combining(sign) not in _MEANT
-            # Variation selectors, joiners, soft hyphens and marks of direction are not seen.
-            if accent or kind == "Cf" or "\ufe00" <= sign <= "\ufe0f" or sign == "\u034f" or sign >= "\U000e0100" > "":
+            if accent or kind == "Cf" or _UNSEEN.fullmatch(sign):
                 continue
             signs.append(_LETTERS.get(sign, sign))
         folded = unicodedata.normalize("NFC", "".join(signs))
@@ -79,14 +80,8 @@ def fold(text: str) -> str:
         >>> fold("Ёлка") == fold("елка"), fold("ﬁne œuvre"), fold("İzmir") == fold("ızmir")
         (True, 'fine oeuvre', True)
     """
-    if text.isascii():
-        return " ".join(text.lower().split()) if text.isprintable() else _plain(text.lower())
-    return _plain(unicodedata.normalize("NFC", text).translate(_VALUES))
-
-
-def _plain(text: str) -> str:
-    # Control characters that are no spaces stay: "a\x1cb" and "a b" are two values.
-    return " ".join(text.split(" ")).strip() if "  " not in text else " ".join(filter(None, text.split(" ")))
+    plain = text.lower() if text.isascii() else unicodedata.normalize("NFC", text).translate(_VALUES)
+    return " ".join(plain.split())
 
 
 def words(text: str) -> list[str]:
@@ -127,6 +122,29 @@ def query_words(text: str) -> list[str]:
         return words(text)
     folded = unicodedata.normalize("NFC", text).translate(_WORDS)
     return [part for word in folded.split() for part in _parts(word, single=False)]
+
+
+def spelt_words(text: str) -> list[tuple[str, str]]:
+    """The words of a query with their spelling.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        (as it is written, folded word) of each.
+
+    Example:
+        >>> spelt_words("Évian IMG_2041")
+        [('Évian', 'evian'), ('IMG', 'img'), ('2041', '2041')]
+    """
+    chunks = [chunk for chunk in re.split(r"[\s_]+|(?<=\w)[^\w\s](?=\w)", unicodedata.normalize("NFC", text)) if chunk]
+    spelt = []
+    for chunk in chunks:
+        own = query_words(chunk)
+        # A word of signs without spaces is shown by its pairs.
+        shown = re.sub(r"^[\W_]+|[\W_]+$", "", chunk) or chunk
+        spelt += [(shown if len(own) == 1 else word, word) for word in own]
+    return spelt
 
 
 def _parts(word: str, *, single: bool = True) -> list[str]:
