@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -13,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.rows import id_error
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import json_object, stored_object
 from subtext.text_helpers import counted, listed
@@ -291,25 +291,6 @@ def require_directions(vectors: NDArray[np.float32], subject: str) -> None:
         )
 
 
-def id_error(name: str) -> str | None:
-    """Explain why a text is no id.
-
-    Args:
-        name: Any text.
-
-    Returns:
-        The end of a sentence; None for an id: any text without control characters that can be written as UTF-8.
-
-    Example:
-        >>> id_error(""), id_error("Zürich 7,5 [x]")
-        ('needs a letter or a digit; it is empty', None)
-    """
-    for sign in name:
-        if unicodedata.category(sign) in ("Cc", "Cs"):
-            return f"needs to be without control characters; it has {sign!r}"
-    return None if name else "needs a letter or a digit; it is empty"
-
-
 def require_id(name: str) -> None:
     """Require that a text is an id.
 
@@ -319,7 +300,7 @@ def require_id(name: str) -> None:
     Raises:
         SearchIndexError: For an empty text, and one with control characters.
     """
-    if not (name.isascii() and name.isprintable() and name) and (reason := id_error(name)):
+    if reason := id_error(name):
         raise SearchIndexError(f"an id {reason}; rename item {name!r}")
 
 

@@ -743,7 +743,7 @@ class LanceView(SqlView):
         "SELECT first_value(word ORDER BY own DESC, word) AS shown, number, sum(own) AS many, rest FROM ("
         "SELECT folded, word, number, rest, count(*) AS own FROM facets WHERE side = ? AND name = ? "
         "GROUP BY folded, word, number, rest) AS spelt "
-        "GROUP BY folded, number, rest ORDER BY many DESC, number, shown LIMIT ?"
+        "GROUP BY folded, number, rest ORDER BY many DESC, number, folded LIMIT ?"
     )
     of_folded = "SELECT folded, id FROM items WHERE side = ? AND folded = ANY(?::text[])"
     text = "word"
