@@ -252,8 +252,8 @@ def test_excel_number_and_date_formats_are_parsed(images: Path, tmp_path: Path) 
         "price": [12.5, -3], "day": ["1.3.2001", "31.12.2001"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
     }  # fmt: skip
     assert [str(problem) for problem in data.problems] == [
-        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and pass "
-        "over the others"
+        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and "
+        "pass over the others"
     ]
 
 
@@ -269,7 +269,8 @@ def test_ambiguous_numbers_and_dates_are_reported(images: Path, tmp_path: Path) 
     told = "< and > compare its numbers and its dates, and pass over the others"
     assert [str(problem) for problem in data.problems] == [
         f"list.csv: column 'price' has 2 unclear numbers such as '1,250' (line 2); {told}",
-        "list.csv: column 'day' has '03/05/2021' (line 2), which is read as 2021-05-03: the day stands before the month",
+        "list.csv: column 'day' has '03/05/2021' (line 2), which is read as 2021-05-03: the day stands before the "
+        "month",
     ]
     assert data.images.metadata["day"] == ["03/05/2021", "c. 1950", "3/5/2021"]
 
