@@ -283,7 +283,7 @@ def has_direction(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
     Returns:
         (N) flags.
     """
-    present: NDArray[np.bool_] = vectors.any(axis=2)
+    present: NDArray[np.bool_] = (vectors != 0).any(axis=2)
     return np.asarray(np.isfinite(vectors).all(axis=(1, 2)) & present.all(axis=1))
 
 
