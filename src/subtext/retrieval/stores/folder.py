@@ -24,6 +24,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import sqlite3
 import tempfile
 import threading

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.index_files import json_object, stored_object
+from subtext.text_helpers import json_text
 
 Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
@@ -53,8 +54,8 @@ class IndexEntry:
 
     @property
     def metadata_json(self) -> str:
-        """The metadata as it is stored; what JSON cannot represent is stored as text."""
-        return json.dumps(dict(self.metadata), ensure_ascii=False, default=plain)
+        """The metadata as it is stored; what JSON cannot represent is stored as text, and NaN and infinity as null."""
+        return json_text(dict(self.metadata), default=plain)
 
     def digest(self, side: int, key: int) -> bytes:
         """16 bytes that change with everything that is stored of the item: what `verify` compares.
