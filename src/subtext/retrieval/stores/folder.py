@@ -28,6 +28,7 @@ import math
 import os
 import re
 import shutil
+import socket
 import sqlite3
 import tempfile
 import threading
