@@ -109,7 +109,7 @@ def begun(folder: Folder, letter: str) -> Folder:
 def moving(path: Path, tell: Tell) -> None:
     """The items of an index get vectors of another model."""
     folder = Folder(path)
-    folder.replace_with(begun(folder, "e"), generation=folder.manifest.generation)
+    folder.replace_with(begun(folder, "e"), since=folder.manifest.revision)
     tell(0)
 
 
@@ -148,7 +148,7 @@ def prepared(path: Path, verb: str) -> Folder:
     if verb in ("move", "delete secret", "compact stores"):
         folder = with_secret(path)
         if verb != "move":
-            folder = folder.replace_with(begun(folder, "c"), generation=folder.manifest.generation)
+            folder = folder.replace_with(begun(folder, "c"), since=folder.manifest.revision)
             begun(folder, "e").close()
             folder.close()
         if verb == "compact stores":

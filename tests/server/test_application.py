@@ -191,9 +191,35 @@ def test_item_returns_neighbours_of_both_modalities(client) -> None:
     assert scored[0]["score"] == pytest.approx(next(h["score"] for h in found if h["id"] == "cyan"), abs=1e-5)
 
 
+def test_pages_have_each_item_once_while_items_change(place: Path, fresh: Path) -> None:
+    """Items are deleted from pages that were read and from the next one, and others are added."""
+    with served_index.client(fresh) as client:
+        every = [one["id"] for one in client.get("/items").json()["items"]]
+        assert client.get("/items").json()["next"] is None
+        page = client.get("/items?top=4").json()
+        read = [one["id"] for one in page["items"]]
+        for gone, new in ((every[0], "new0"), (every[5], "new1"), (every[3], "new2")):
+            assert client.post("/delete", json={"ids": [gone]}, headers=served_index.WRITES).status_code == 200
+            added = {"items": [served_index.item(new)]}
+            assert client.post("/add", json=added, headers=served_index.WRITES).status_code == 201
+            page = client.get(f"/items?top=3&{page['next']}").json()
+            read += [one["id"] for one in page["items"]]
+        while page["next"]:
+            page = client.get(f"/items?top=2&{page['next']}").json()
+            read += [one["id"] for one in page["items"]]
+        stayed = set(every) - {every[0], every[3], every[5]}
+        assert len(read) == len(set(read)) and stayed | {"new0", "new1", "new2"} <= set(read)
+        # A page of another index, such as one of before a move to another model, is refused.
+        begun = client.get("/items?top=4").json()["next"]
+        with served_index.client(place / "other") as other:
+            answer = other.get(f"/items?top=4&{begun}")
+            assert answer.status_code == 409 and "begin with the first page" in answer.json()["error"]
+
+
 def test_items_are_paged_with_fields_and_libraries(client) -> None:
-    page = client.get("/items", params={"top": 5, "offset": 10}).json()
-    assert page["total"] == 12 and [one["id"] for one in page["items"]] == ["pink", "cyan"]
+    page = client.get("/items", params={"top": 10}).json()
+    page = client.get(f"/items?top=5&{page['next']}").json()
+    assert page["total"] == 12 and [one["id"] for one in page["items"]] == ["pink", "cyan"] and page["next"] is None
     chosen = client.get("/items", params={"where": "split = test"}).json()
     assert chosen["total"] == 2 and {one["id"] for one in chosen["items"]} == {"pink", "cyan"}
     fields = {one["name"]: one for one in client.get("/fields").json()["fields"]}

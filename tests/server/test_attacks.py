@@ -179,7 +179,7 @@ def test_invalid_conditions_return_422(client, where: str) -> None:
         ("/search", {"q": "x" * 1001}), ("/search", {"q": "  "}), ("/search", {}), ("/search", {"q": "a", "top": 0}),
         ("/search", {"q": "a", "top": 10**6}), ("/search", {"q": "a", "more": 1}),
         ("/search", {"q": "a", "target": "x"}),
-        ("/items", {"offset": -1}), ("/search", [("q", "a")] + [("where", "place = 1")] * 21),
+        ("/items", {"after": "17"}), ("/search", [("q", "a")] + [("where", "place = 1")] * 21),
     ],
 )  # fmt: skip
 def test_values_out_of_range_return_422(client, path: str, params: object) -> None:

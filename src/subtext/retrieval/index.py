@@ -56,20 +56,31 @@ class Index:
 
     Args:
         store: Vectors, texts and metadata of the items.
-        model: The model that embeds queries; with `text_side`, a function that loads it for the first query with an
-            image.
+        model: The model that embeds queries; with `text_side` or `later`, a function that loads it for the first query
+            that needs it.
         text_side: Embeds text queries without the model and without torch.
+        later: Load the model for the first query that needs it: an index of imported vectors may name none, and
+            answers queries by its own items.
 
     Raises:
         SearchIndexError: If another model made the vectors.
-        RequirementError: If the model only scores pairs. With `text_side`, it is raised when the model is loaded.
+        RequirementError: If the model only scores pairs. With `text_side` or `later`, both are raised when the model is
+            loaded.
     """
 
-    def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        model: Model | Callable[[], Model],
+        text_side: TextSide | None = None,
+        *,
+        later: bool = False,
+    ) -> None:
         self.store = store
         self._model = model
         self._text_side = text_side
-        if text_side is None:
+        self._later = later or text_side is not None
+        if not self._later:
             _ = self.model  # Opened here, where its errors belong.
 
     @cached_property
@@ -88,12 +99,12 @@ class Index:
         Returns:
             The same index, which embeds texts with the loaded model.
         """
-        return self if self._text_side is None else Index(self.store, self.model)
+        return Index(self.store, self.model) if self._later else self
 
     @cached_property
     def _distanced(self) -> Mapping[str, DistanceVectors]:
-        """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
-        if self._text_side is not None:
+        """Heads of each side whose vectors stand for distributions; a model of such heads is always loaded."""
+        if self._later:
             return {}
         from subtext.models.heads.gaussian import DistanceVectors
 
@@ -346,7 +357,7 @@ class Index:
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
-        return query if isinstance(self._text_input, FeatureInput) else query.understood
+        return query if query.text is None or isinstance(self._text_input, FeatureInput) else query.understood
 
     def _uses_exact_words(self, query: Query) -> bool:
         """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
@@ -663,7 +674,7 @@ class Index:
         """The answer with what is known of the query's text, and the query as plain data, without defaults."""
         text = query.positive_text
         words = None if text is None else self.known_words(text)
-        note = cut_note(self._text_input, query.texts)
+        note = cut_note(self._text_input, query.texts) if query.texts else None
         about: dict[str, Any] = {} if query.text is None else {"text": query.text}
         if isinstance(query.image, str | Path):
             about |= {"image": str(query.image), "features_of": self.feature_name(query.image)}

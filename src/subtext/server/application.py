@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -87,7 +88,7 @@ def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
 
 ROUTERS = searching, items, changes, about = (
     _router("search", REFUSALS | NO_IMAGE),
-    _router("items", REFUSALS),
+    _router("items", REFUSALS | {409: "a page of an index that was replaced"}),
     _router("changes", REFUSALS | NO_IMAGE | NO_CHANGE),
     _router("about", REFUSALS),
 )
@@ -273,11 +274,21 @@ def list_items(
     library = server.library(form.index)
     root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
     with library.store.reading() as view:
+        # Keys are of one index: after a move to another model, or in an index that was built anew, they mean others.
+        about = f"{view.manifest.fingerprint} {view.manifest.created}"
+        mark = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
+        key, _, of_index = (form.after or f"-1-{mark}").rpartition("-")
         keys = matching(view, form.target, conditions)
-        page = keys[form.offset : form.offset + form.top]
+        if of_index != mark:
+            raise Refusal(
+                HTTPStatus.CONFLICT, "after is of a page of an index that was replaced; begin with the first page"
+            )
+        start = int(np.searchsorted(keys, int(key), side="right"))
+        page = keys[start : start + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
+    following = f"after={page[-1]}-{mark}" if start + form.top < len(keys) else None
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.ItemPage(index=library.name, total=len(keys), items=rows)
+    return schemas.ItemPage(index=library.name, total=len(keys), items=rows, next=following)
 
 
 @items.get("/item")
@@ -328,12 +339,13 @@ def thumbnail(request: Request, server: Access, form: Annotated[schemas.Thumbnai
 def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
     library, target = server.library(form.index), form.target
-    state = state_of(library.index)
-    facets = library.fields.get((state, target))
-    if facets is None:
-        with library.store.reading() as view:
+    index = library.index
+    with index.store.reading() as view:
+        state = state_of(index)
+        facets = library.fields.get((state, target))
+        if facets is None:
             facets = [_facet(view, target, name) for name in view.fields(target)]
-        library.fields.put((state, target), facets)
+            library.fields.put((state, target), facets)
     return schemas.Fields(index=library.name, fields=facets)
 
 
@@ -367,7 +379,7 @@ def add_items(
     texts = [caption for upload in uploads for caption in upload.captions]
     written, cut = library.batcher.run(
         lambda index: (
-            add_uploads(index, uploads, storage_dir=library.storage),
+            add_uploads(index, uploads, storage_dir=library.storage_dir),
             cut_note(index.model.text.input_spec, texts),
         ),
         client=client_of(request.scope),
@@ -384,7 +396,7 @@ def delete_items(
 ) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
-    with changing(library.store, "delete", library.storage) as writer:
+    with changing(library.store, "delete", library.storage_dir) as writer:
         with library.store.reading() as view:
             keys = view.keys_of(deletion.target, deletion.ids)
             paths = {item.id: item.path for item in view.items(deletion.target, list(keys.values()))}
@@ -428,7 +440,7 @@ def libraries(server: Access) -> schemas.Libraries:
     for name, library in server.libraries.items():
         model = library.index.model
         with library.store.reading() as view:
-            counts, generation = view.counts, view.generation
+            counts, generation = view.counts, view.revision.generation
         rows.append(
             schemas.LibraryInfo(
                 name=name,

@@ -163,7 +163,7 @@ class ListQuery(_Selection):  # type: ignore[misc, valid-type]
     """A page of items."""
 
     top: int = Field(50, ge=1, le=MAX_PAGE)
-    offset: int = Field(0, ge=0, le=10_000_000)
+    after: str | None = Field(None, pattern=r"^\d{1,19}-[0-9a-f]{8}$", description="From `next` of the page before.")
 
 
 class ItemQuery(Form):
@@ -368,11 +368,20 @@ class Results(BaseModel):
 
 
 class ItemPage(BaseModel):
-    """Items in the order in which they were added, and how many meet the conditions."""
+    """Items in the order in which they were added, and how many meet the conditions.
+
+    Attributes:
+        index: The library.
+        total: Items that meet the conditions now.
+        items: This page.
+        next: What the same request gets in addition for the next page, as in `after=17-0123abcd`; None on the last one.
+            Items that are added or deleted meanwhile move no other item from one page to another.
+    """
 
     index: str
     total: int
     items: list[ItemOut]
+    next: str | None = None
 
 
 class TextOut(BaseModel):

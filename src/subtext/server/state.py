@@ -16,9 +16,10 @@ from typing import Any, Generic, TypeVar
 
 from subtext.api.load import open_run
 from subtext.api.search import open_index
-from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.manifest import Revision
 from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.registry import store_class
@@ -36,6 +37,10 @@ BATCH = 64
 """Queries in a batch, at most."""
 CHECK_SECONDS = 5.0
 """Seconds between checks whether an index was re-embedded, or items were deleted, by another process."""
+
+
+AGAIN_SECONDS = 1.0
+"""Seconds until the next check where one fails, as when nothing is at the place of an index."""
 
 
 class Cache(Generic[T]):
@@ -90,7 +95,7 @@ class Cache(Generic[T]):
 
 
 def state_of(index: Index) -> Hashable:
-    """Differs whenever answers may: by the model, the store, its changes, and its calibration.
+    """Differs whenever answers may: by the index, its model, its changes, and its calibration.
 
     Args:
         index: The index with its model.
@@ -99,8 +104,7 @@ def state_of(index: Index) -> Hashable:
         A key that can be compared and hashed.
     """
     with index.store.reading() as view:
-        manifest = index.store.manifest
-        return manifest.fingerprint, manifest.store, view.generation, calibration_mark(view)
+        return view.revision, calibration_mark(view)
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,8 @@ class Batcher:
             return cached
         answer, state = self._wait(Waiting(client, query))
         answer = self._with_hints(answer, query)
-        self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
+        if state_of(self.current_index()) == state:  # Else the hints are of another moment than the answer.
+            self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
         return answer
 
     def run(self, work: Callable[[Index], T], *, client: str = "") -> T:
@@ -220,8 +225,10 @@ class Batcher:
             state: Hashable = None
             answers: Sequence[Answer | BaseException]
             try:
-                state = state_of(index)
-                answers = index.answer_many([one.work for one in queries], hints=False)  # type: ignore[misc]
+                # One moment: the answers are remembered as those of this state.
+                with index.store.reading():
+                    state = state_of(index)
+                    answers = index.answer_many([one.work for one in queries], hints=False)  # type: ignore[misc]
             except BaseException as problem:  # noqa: BLE001
                 answers = [problem] * len(queries)
             for one, answer in zip(queries, answers, strict=True):
@@ -267,30 +274,38 @@ class Library:
     def __init__(
         self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics, decoder: Decoder
     ) -> None:
-        self.name = name
+        self.name, self._settings, self._decoder = name, settings, decoder
         self._open = open_index
-        self._index = open_index()
+        # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
+        self.storage_dir = Path(settings.storage_dir) / name if settings.storage_dir else None
+        self._index = self._opened()
         self._checked = time.monotonic()
-        self._swept = -1
+        self._swept: Revision | None = None
         self._reopening = threading.Lock()
         store, limits = self._index.store, settings.limits
-        # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
-        self.storage = storage_of(store, Path(settings.storage_dir) / name if settings.storage_dir else None)
-        added = [] if self.storage is None else [self.storage / ADDED]
-        folders = [Path(store.manifest.root), *added, *map(Path, settings.image_folders)]
-        self.thumbnails = Thumbnails(folders, self.storage, decoder)
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
         self.fields: Cache[Any] = Cache(10)
-        if self.storage is not None and (self.storage / ADDED).is_dir():
+        if self.home is not None and (self.home / ADDED).is_dir():
             # Another process may be writing, or the folder be read-only: then the next addition does it.
-            with suppress(Refusal, OutputError), changing(store, "serve", self.storage):
-                remove_orphans(store, self.storage)
+            with suppress(Refusal, OutputError), changing(store, "serve", self.storage_dir):
+                remove_orphans(store, self.storage_dir)
+
+    def _opened(self) -> Index:
+        """The index that is now at its place, and what depends on it."""
+        index = self._open()
+        store = index.store
+        storage_of(store, self.storage_dir)  # Raises for an index with links in it.
+        self.home = Path(store.path) if isinstance(store, Folder) else self.storage_dir
+        added = [] if self.home is None else [self.home / ADDED]
+        folders = [Path(store.manifest.root), *added, *map(Path, self._settings.image_folders)]
+        self.thumbnails = Thumbnails(folders, self.storage_dir, self._decoder)
+        return index
 
     @property
     def index(self) -> Index:
-        """The index: a new one soon after it was re-embedded with another model.
+        """The index: a new one soon after another one, or one with another model, has taken its place.
 
         Raises:
             IndexMovedError: While the server of a database is away.
@@ -298,16 +313,19 @@ class Library:
         now = time.monotonic()
         if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):
             try:
-                self._checked = now
                 if self._index.store.was_replaced:
-                    self._index = self._open()
+                    self._index = self._opened()
                 # Other processes may have deleted items.
                 with self._index.store.reading() as view:
-                    generation = view.generation
-                if generation != self._swept:
+                    revision = view.revision
+                if revision != self._swept:
                     with suppress(OutputError, SearchIndexError):
                         self.sweep({})
-                        self._swept = generation
+                        self._swept = revision
+                self._checked = now
+            except SubtextError:
+                self._checked = now - CHECK_SECONDS + AGAIN_SECONDS
+                raise
             finally:
                 self._reopening.release()
         return self._index
@@ -324,10 +342,10 @@ class Library:
             deleted: See `remove_traces`; the index names their texts, and other deleted items.
         """
         store = self._index.store
-        if self.storage is not None and not isinstance(store, Folder):
+        if self.storage_dir is not None and not isinstance(store, Folder):
             with store.reading() as view:
                 hashes = [bytes(digest).hex() for (digest,) in view.records("deleted")]
-            remove_traces(self.storage, {**dict.fromkeys(hashes, ()), **deleted})
+            remove_traces(self.storage_dir, {**dict.fromkeys(hashes, ()), **deleted})
 
 
 class ServerState:
@@ -365,8 +383,8 @@ class ServerState:
                 self.metrics,
                 self.shown,
             )
-        storage = next(iter(self.libraries.values())).storage
-        self.log = RequestLog((storage or "-") if settings.log == "index" else settings.log)
+        home = next(iter(self.libraries.values())).home
+        self.log = RequestLog((home or "-") if settings.log == "index" else settings.log)
         local = LOOPBACK if settings.host in ("127.0.0.1", "::1", "localhost") else ()
         self.allowed_hosts = frozenset((*local, *settings.allowed_hosts))
 

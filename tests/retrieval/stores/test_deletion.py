@@ -53,11 +53,9 @@ def perform(path: Path, step: str) -> None:
     elif step == "begin":
         killed_index.begun(folder, "e").close()
     elif step == "finish":
-        folder.replace_with(killed_index.begun(folder, "e"), generation=folder.manifest.generation).close()
+        folder.replace_with(killed_index.begun(folder, "e"), since=folder.manifest.revision).close()
     else:
-        folder.replace_with(
-            killed_index.begun(folder, "d" if step == "other" else "c"), generation=folder.manifest.generation
-        )
+        folder.replace_with(killed_index.begun(folder, "d" if step == "other" else "c"), since=folder.manifest.revision)
     folder.close()
 
 

@@ -44,7 +44,7 @@ from psycopg.pq import TransactionStatus
 from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.index_files import json_object
-from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets
@@ -325,7 +325,8 @@ def current(connection: Connection, address: Address, like: Manifest | None = No
         raise SearchIndexError(f"{address} needs its state and its manifest, and has not both; restore a backup")
     state = {name: int(value) for _, name, value in rows}
     require_format(state.get("format"), address, "index build", SearchIndexError)
-    latest = replace(Manifest.from_json(rows[0][0], where=str(address)), generation=state["generation"])
+    manifest = Manifest.from_json(rows[0][0], where=str(address))
+    latest = manifest.at(Revision(manifest.identity, state["generation"], f"{state['change']:014x}"))
     if like is not None and like.fingerprint != latest.fingerprint:
         raise SearchIndexError(f"{address} was moved to another model meanwhile; open it again")
     return latest, state
@@ -651,7 +652,7 @@ class DatabaseWriter(SqlWriter):
             SearchIndexError: If the index has been moved to another model since it was opened.
         """
         with translated(self.store.address), self.connection.transaction():
-            self.tables.run("UPDATE state SET value = value + 1 WHERE name = 'generation'")
+            self.count_change()
             manifest, _ = current(self.connection, self.store.address, self.store.manifest)
             yield
         self.manifest = manifest
@@ -732,7 +733,7 @@ class Database(Store):
         self.path = str(self.address)
         self._free = threading.Semaphore(MOST)
         self._thread = threading.local()
-        self._cache: tuple[int, dict[str, Any]] = (-1, {})
+        self._cache: tuple[Revision | None, dict[str, Any]] = (None, {})
         with self.connected() as connection:
             self.manifest, _ = current(connection, self.address)
 
@@ -826,12 +827,13 @@ class Database(Store):
         """
         with self.connected() as connection, translated(self.address), connection.transaction():
             manifest, state = current(connection, self.address, self.manifest)
-            generation, cache = self._cache
-            if generation != manifest.generation:
-                generation, cache = self._cache = (manifest.generation, {})
+            self.require_revision(manifest.revision)
+            revision, cache = self._cache
+            if revision != manifest.revision:
+                revision, cache = self._cache = (manifest.revision, {})
             tables, counts = PostgresTables(connection), {side: state[side] for side in SIDES}
             sides = {side: GraphVectors(tables, side, counts[side], manifest, cache) for side in SIDES}
-            yield DatabaseView(manifest, generation, counts, tables, sides, state, cache=cache)
+            yield DatabaseView(manifest, manifest.revision, counts, tables, sides, state, cache=cache)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[DatabaseWriter]:
@@ -875,7 +877,7 @@ class Database(Store):
     def was_replaced(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
         with self.connected() as connection:
-            return current(connection, self.address)[0].fingerprint != self.manifest.fingerprint
+            return current(connection, self.address)[0].identity != self.manifest.identity
 
     def remove(self) -> None:
         """Remove the index."""
@@ -900,18 +902,18 @@ class Database(Store):
             begun.remove()
         return Database.create(address, manifest)
 
-    def replace_with(self, new: Store, *, generation: int) -> Database:
+    def replace_with(self, new: Store, *, since: Revision) -> Database:
         """Put `new` in the place of this index, whose tables go; searches wait for it, and see either.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, Database)
         new.close()
@@ -919,7 +921,7 @@ class Database(Store):
         with translated(self.address), connect_index(self.address, write=True) as connection, connection.transaction():
             # Every reader and writer begins with this table: behind the lock nobody is reading or writing.
             connection.execute(f"LOCK TABLE {old}.state IN ACCESS EXCLUSIVE MODE")
-            if PostgresTables(connection).state("generation") != generation:
+            if current(connection, self.address)[0].revision != since:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what "
                     "is new, and nothing else"
