@@ -54,6 +54,7 @@ class Connection(HttpToolsProtocol):
     """
 
     since = 0.0
+    address = ""
     ended = deaf = begins = in_head = False
     refused: tuple[int, str] = (HTTPStatus.BAD_REQUEST, "this is no request that can be read")
     head_bytes = head_lines = 0
@@ -70,6 +71,7 @@ class Connection(HttpToolsProtocol):
         # Then writing pauses while anything is unread, and resumes when all is read.
         transport.set_write_buffer_limits(high=0)
         self.since = self.loop.time()
+        self.address = "" if self.client is None else network(self.client[0])
         self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
         present = self._present()
         if len(present) > most_connections():
@@ -181,11 +183,6 @@ class Connection(HttpToolsProtocol):
         self.ended = True
         self.head_timer, self.send_timer = _stopped(self.head_timer), _stopped(self.send_timer)
         super().connection_lost(exc)
-
-    @property
-    def address(self) -> str:
-        """Address of the client."""
-        return "" if self.client is None else network(self.client[0])
 
     @property
     def running(self) -> bool:
