@@ -283,10 +283,17 @@ class ModelSource:
         if model is not None:
             return ModelSource.of(run, model, recorded.get("text_prompt") or None)
         folder = manifest.run if run is None else run
-        if not folder or not Path(folder).expanduser().is_dir():
-            reason = f"; {folder} is not there" if folder else ", and names none"
+        if not folder:
             raise SearchIndexError(
-                f"{index} needs the run that made it{reason}; name its folder (", Setting("run", "RUN"), ")"
+                f"{index} needs the model of its vectors here, and names none; search by one of its items (",
+                Setting("like", "ID"),
+                "), or import the vectors again and name the model (--run or --model)",
+            )
+        if not Path(folder).expanduser().is_dir():
+            raise SearchIndexError(
+                f"{index} needs the run that made it; {folder} is not there; name its folder (",
+                Setting("run", "RUN"),
+                ")",
             )
         return ModelSource(Path(folder))
 

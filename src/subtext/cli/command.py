@@ -23,6 +23,7 @@ from subtext.settings.to_click import to_click
 HELP = ("-h", "--help")
 BOTH = "_option"
 """Ends the name of an option that stands for an argument."""
+_LONG = re.compile(r"(\S{200})(\S{100,})")
 _MINUS = re.compile(r"-[^\W\d_]\S")
 
 
@@ -306,18 +307,39 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
     except ArgumentError:
         # The command turns it into a usage error.
         raise
+    except click.ClickException as error:
+        error.message = without_long_words(error.message)
+        raise
     except SubtextError as error:
-        click.echo(printable(f"error: {error}"), err=True)
+        click.echo(printable(without_long_words(f"error: {error}")), err=True)
         ctx.exit(1)
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
         where = f": {error.filename}" if error.filename else ""
-        click.echo(printable(f"error: {error.strerror or error}{where}"), err=True)
+        click.echo(printable(without_long_words(f"error: {error.strerror or error}{where}")), err=True)
         ctx.exit(1)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         ctx.exit(130)
+
+
+def without_long_words(message: str) -> str:
+    """A message in which words of hundreds of letters are cut: no sentence is read that repeats a value of thousands.
+
+    Args:
+        message: Of an error.
+
+    Returns:
+        The message.
+
+    Example:
+        >>> without_long_words("no file " + "x" * 10000)[:24]
+        'no file xxxxxxxxxxxxxxxx'
+        >>> without_long_words("no file " + "x" * 10000)[-30:]
+        'xxx... (9,800 more characters)'
+    """
+    return _LONG.sub(lambda match: f"{match[1]}... ({len(match[2]):,} more characters)", message)
 
 
 def example(*lines: str) -> str:

@@ -263,7 +263,10 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "index import": CommandEntry(
         summary="Import vectors from a file.",
-        examples=("subtext index import library vectors.npz --run runs/first --data photos.jsonl",),
+        examples=(
+            "subtext index import library vectors.npz --run runs/first --data photos.jsonl",
+            "subtext index import library vectors.npz --model google/siglip2-base-patch16-224 --data photos.jsonl",
+        ),
     ),
     "index calibrate": CommandEntry(
         summary="Turn scores into probabilities of a match.",

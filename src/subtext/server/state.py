@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from subtext.api.load import open_run
 from subtext.api.search import open_index
-from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.manifest import Revision
@@ -37,6 +37,10 @@ BATCH = 64
 """Queries in a batch, at most."""
 CHECK_SECONDS = 5.0
 """Seconds between checks whether an index was re-embedded, or items were deleted, by another process."""
+
+
+AGAIN_SECONDS = 1.0
+"""Seconds until the next check where one fails, as when nothing is at the place of an index."""
 
 
 class Cache(Generic[T]):
@@ -166,7 +170,8 @@ class Batcher:
             return cached
         answer, state = self._wait(Waiting(client, query))
         answer = self._with_hints(answer, query)
-        self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
+        if state_of(self.current_index()) == state:  # Else the hints are of another moment than the answer.
+            self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
         return answer
 
     def run(self, work: Callable[[Index], T], *, client: str = "") -> T:
@@ -317,7 +322,10 @@ class Library:
                     with suppress(OutputError, SearchIndexError):
                         self.sweep({})
                         self._swept = revision
-                self._checked = now  # Not before: what failed is tried again by the next request.
+                self._checked = now
+            except SubtextError:
+                self._checked = now - CHECK_SECONDS + AGAIN_SECONDS
+                raise
             finally:
                 self._reopening.release()
         return self._index
