@@ -308,7 +308,7 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
         # The command turns it into a usage error.
         raise
     except click.ClickException as error:
-        error.message = without_long_words(error.message)
+        vars(error)["message"] = without_long_words(error.message)
         raise
     except SubtextError as error:
         click.echo(printable(without_long_words(f"error: {error}")), err=True)

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast, no_type_check
+from typing import Annotated, Any, Literal, TypeVar, cast, no_type_check
 
 import anyio.to_thread
 import numpy as np
@@ -22,7 +22,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query as QueryParameters, Reque
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from subtext.data.dates import Interval, days
@@ -520,7 +520,8 @@ def build(settings: Settings) -> FastAPI:
 
     app.add_middleware(Guard, state=state)
     described = app.openapi()
-    forms = [(form, "validation") for form in (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)]
+    bodies: tuple[type[BaseModel], ...] = (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in bodies]
     described["components"]["schemas"] |= models_json_schema(forms, ref_template=REFERENCE)[1]["$defs"]
     if not settings.read_token:
         # This server needs a token for changes alone.
