@@ -16,6 +16,7 @@ from pathlib import Path
 
 import stored_items
 
+from subtext.retrieval.calibration import Calibration, store_calibration
 from subtext.retrieval.stores.item import Change
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store
@@ -140,8 +141,16 @@ def move(store: Store) -> None:
     store.replace_with(new, since=since)
 
 
+def calibrate(store: Store) -> None:
+    """A calibration and its plot."""
+    line, last = {"xs": [0.0], "ys": [0.5]}, {"images": 1, "texts": 1}
+    made_for = Calibration({}, line, {}, dict(store.counts), last, store.manifest.identity)
+    store_calibration(store, made_for, "<svg/>")
+
+
 VERBS: dict[str, Callable[[Store], None]] = {
     "add": add, "update": update, "delete": delete, "compact": compact, "move": move,
+    "calibrate": calibrate,
 }  # fmt: skip
 
 
