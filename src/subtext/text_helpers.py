@@ -100,3 +100,22 @@ def install_hint(extra: str) -> str:
         "pip install '.[serve]' in a clone of Subtext"
     """
     return f"pip install '.[{extra}]' in a clone of Subtext"
+
+
+def size(count: int) -> str:
+    """Format a number of bytes.
+
+    Args:
+        count: Bytes.
+
+    Returns:
+        Such as "1.5 MB".
+
+    Example:
+        >>> size(1_536_000)
+        '1.5 MB'
+    """
+    value, power = float(count), 0
+    while value >= 1000 and power < 4:
+        value, power = value / 1000, power + 1
+    return f"{value:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}" if power else f"{count} B"

@@ -75,7 +75,8 @@ def test_a_second_model_reranks_where_a_request_says_so(place: Path, client) -> 
     )
     with served_index.client(place / "library", rerank=str(second)) as own:
         got = own.get("/search", params=asked).json()
-        texts = own.post("/search", params={"target": "texts", "top": 4, "rerank": True}, content=body).json()
+        params = {"target": "texts", "top": 4, "rerank": True}
+        texts = own.post("/search", params=params, content=body, headers={"Content-Type": "image/png"}).json()
         plain = own.get("/search", params=asked | {"rerank": False}).json()
         both = own.get("/search", params=asked | {"not_like": "red"})
     assert got["unit"] == "score" and plain["unit"] == "cosine"
@@ -278,6 +279,23 @@ def test_concurrent_queries_are_batched(place: Path) -> None:
     batcher.close()
 
 
+def test_client_that_asks_much_delays_itself(place: Path) -> None:
+    engine = open_index(place / "library")
+    batcher = Batcher(lambda: engine, cached_hits=0, seconds=60, metrics=Metrics())
+    order: list[str] = []
+    gate = threading.Event()
+    blocked = batcher._thread.submit(gate.wait)
+    with ThreadPoolExecutor(9) as clients:
+        for number, client in enumerate("aaaab"):
+            clients.submit(batcher.run, lambda _, client=client: order.append(client), client=client)
+            until = time.monotonic() + 30
+            while len(batcher._queue) <= number and time.monotonic() < until:
+                time.sleep(0.01)
+        gate.set()
+    assert blocked.result() and order == ["a", "b", "a", "a", "a"]
+    batcher.close()
+
+
 def test_long_wait_returns_503_with_retry_after(place: Path) -> None:
     engine = open_index(place / "library")
     batcher = Batcher(lambda: engine, cached_hits=10, seconds=0.05, metrics=Metrics())
@@ -337,7 +355,7 @@ def test_added_and_deleted_items_leave_consistent_index(fresh: Path) -> None:
 
 
 def test_unicode_line_separators_in_ids_and_queries(fresh: Path) -> None:
-    name = "te\x85a\u2028l"
+    name = "te\u2029a\u2028l"
     with served_index.client(fresh) as own:
         assert (
             own.post("/add", json={"items": [served_index.item(name)]}, headers=served_index.WRITES).status_code == 201
@@ -348,7 +366,7 @@ def test_unicode_line_separators_in_ids_and_queries(fresh: Path) -> None:
             == 201
         )
         assert own.post("/delete", json={"ids": [name]}, headers=served_index.WRITES).status_code == 200
-        assert "te\x85a" not in _logged(fresh)
+        assert "te\u2029a" not in _logged(fresh)
     rows = (fresh / "added" / "metadata.jsonl").read_text().split("\n")
     assert [json.loads(row)["id"] for row in rows if row] == ["gold"]
 
@@ -368,7 +386,8 @@ def test_openapi_marks_routes_that_need_token(place: Path, client) -> None:
 
     assert needing(client) == {"/add", "/delete"}
     with served_index.client(place / "library", read_token=served_index.READ_TOKEN) as own:
-        assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz"}
+        own.headers["Authorization"] = f"Bearer {served_index.READ_TOKEN}"
+        assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz", "/readyz"}
 
 
 def test_update_keeps_items_added_by_server(fresh: Path) -> None:
@@ -417,8 +436,15 @@ def test_token_rights(place: Path) -> None:
         reads = {"Authorization": f"Bearer {served_index.READ_TOKEN}"}
         assert own.get("/search", params={"q": "red"}).status_code == 401
         assert own.get("/thumbnail", params={"id": "red"}).status_code == 401
-        assert own.get("/").status_code == 200, "the page itself asks for the token"
-        assert own.get("/healthz").json()["libraries"] == {}, "who watches over the server needs none"
+        for path in ("/", "/page/app.js"):
+            assert own.get(path).status_code == 200, "the page itself asks for the token"
+        for path in ("/healthz", "/readyz"):
+            answer = own.get(path)
+            assert answer.status_code == 200 and "library" not in answer.text, "who watches over the server needs none"
+        for path in ("/openapi.json", "/docs", "/nowhere", "/search", "/search?tpo=3", "/items?offset=-1", "/metrics"):
+            assert own.get(path).status_code == 401, path
+        for path, kind in (("/score", "application/json"), ("/search", "image/png"), ("/delete", "application/json")):
+            assert own.post(path, content=b"{", headers={"Content-Type": kind}).status_code == 401, path
         for headers in (reads, served_index.WRITES):
             assert own.get("/search", params={"q": "red"}, headers=headers).status_code == 200
         assert own.post("/delete", json=body, headers=reads).status_code == 401
@@ -447,6 +473,10 @@ def test_image_outside_collection_is_not_served(place: Path, tmp_path: Path) -> 
         codes = {name: own.get("/thumbnail", params={"id": name}).status_code for name, _ in rows}
         assert codes == {"own": 200, "link": 404, "far": 404, "up": 404, "part": 404}
         assert str(tmp_path) not in own.get("/items").text
+        shown = {one["id"]: one["file"] for one in own.get("/items").json()["items"]}
+        names = {"own": "own.png", "link": "link.png", "far": "secret.png", "up": "secret.png", "part": part}
+        assert shown == names, "of a file outside its name alone"
+        assert own.get("/item", params={"id": "up"}).json()["item"]["file"] == "secret.png"
     with served_index.client(index, image_folders=(str(tmp_path),)) as own:
         assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
 
@@ -522,7 +552,7 @@ def test_missing_segment_stops_new_server_but_not_running_one(fresh: Path) -> No
         Image.new("RGB", (4, 4)).save(fresh.parent / "x.png")
         next((fresh / "store-1").glob("*.images")).rename(fresh / "gone")
         # Segments that are mapped already are still read; a new server cannot open the index at all.
-        assert own.get("/healthz").status_code == 200
+        assert own.get("/readyz").status_code == 200
     with pytest.raises(Exception, match="needs all its segments"):
         build(Settings((str(fresh),)))
 

@@ -45,7 +45,14 @@ ARGUMENTS: dict[str, Any] = {
     "dropout": 0.1,
     "image_dropout": 0.3,
 }
-PLAN: dict[str, Any] = {"epochs": 24, "batch_size": 1536, "lr": 4e-3, "weight_decay": 0.05, "weight_average": "ema"}
+PLAN: dict[str, Any] = {
+    "epochs": 24,
+    "batch_size": 1536,
+    "lr": 4e-3,
+    "weight_decay": 0.05,
+    "weight_average": "ema",
+    "patience": 0,
+}
 """The options of the recommended recipe for a few thousand drawings; chosen on the validation split."""
 SCRATCH_ARGUMENTS: dict[str, Any] = {
     "image": "tiny",

@@ -1,7 +1,8 @@
 """The files of a run: one record in JSON, tensors as safetensors, and nothing that can run code.
 
     RUN/run.json            Record: what was trained, on which data, and its figures
-    RUN/model.safetensors   the kept weights, with their checksum; while it trains, without those of the next file
+    RUN/model.safetensors   the kept weights, with their checksum; while it trains, without those of the next file; and
+                            without those of frozen starter towers, which their packages hold
     RUN/frozen.safetensors  while it trains: the weights that never learn, written once
     RUN/assets/image, text  what rebuilds each branch beside its tensors (vocabulary, tokeniser, backbone settings)
     RUN/log.jsonl           one line a logged step and epoch      RUN/README.md   the model card
@@ -218,7 +219,7 @@ def load_record(run: Path) -> Record:
 
 
 def save_run(run: Path, model: nn.Module, record: Record) -> None:
-    """Write a complete run: record, weights, and the assets of both branches.
+    """Write a complete run: record, weights but those of installed packages, and the assets of both branches.
 
     Args:
         run: Folder of the run.
@@ -226,7 +227,8 @@ def save_run(run: Path, model: nn.Module, record: Record) -> None:
         record: Its record.
     """
     save_assets(run, model)
-    write_tensors(run / WEIGHTS, model.state_dict())
+    installed = getattr(model, "installed", {})
+    write_tensors(run / WEIGHTS, {name: it for name, it in model.state_dict().items() if name not in installed})
     save_record(run, record)
 
 

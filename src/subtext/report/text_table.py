@@ -180,25 +180,6 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def size(count: int) -> str:
-    """Format a number of bytes.
-
-    Args:
-        count: Bytes.
-
-    Returns:
-        Such as "1.5 MB".
-
-    Example:
-        >>> size(1_536_000)
-        '1.5 MB'
-    """
-    value, power = float(count), 0
-    while value >= 1000 and power < 4:
-        value, power = value / 1000, power + 1
-    return f"{value:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}" if power else f"{count} B"
-
-
 def duration(seconds: float) -> str:
     """Format a time.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
-from subtext.retrieval.condition import as_conditions, matching, missed
+from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -31,8 +31,8 @@ from subtext.retrieval.query import (
     suggest_words,
 )
 from subtext.retrieval.rerank import Reranker
-from subtext.retrieval.stores.facets import Condition
-from subtext.retrieval.stores.item import SIDES, Hits, Side
+from subtext.retrieval.stores.facets import Condition, earliest, place_of
+from subtext.retrieval.stores.item import SIDES, Hits, Side, require_directions
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.text_side import TextSide
@@ -119,8 +119,12 @@ class Index:
         """(N K D) vectors of texts; raises as `embed_text`."""
         self._require_texts(texts)
         if self._text_side is not None:
-            return self._text_side(texts)
-        return self.model.embed_texts(texts).vectors.float().numpy()
+            vectors = self._text_side(texts)
+        else:
+            vectors = self.model.embed_texts(texts).vectors.float().numpy()
+        for text, own in zip(texts, vectors, strict=True):
+            require_directions(own, f"the query {text[:60]!r}")
+        return vectors
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Index:
@@ -156,6 +160,9 @@ class Index:
         top: int = 10,
         target: Literal["images", "texts"] = "images",
         where: Sequence[Condition | str] = (),
+        dates: Literal["possible", "certain"] = "possible",
+        order: str | None = None,
+        descending: bool = False,
         lexical: bool | None = None,
         hubness: Literal["csls", "softmax"] | None = None,
         diversity: float = 0.0,
@@ -182,6 +189,10 @@ class Index:
             top: Number of results, 1 or more.
             target: "images" or "texts".
             where: Conditions on the metadata; all must be true.
+            dates: "possible": items whose dates may fulfil the conditions; "certain": those whose dates do on every
+                day that they may be.
+            order: A metadata field with dates, in whose order the best `top` results are shown; undated ones last.
+            descending: The latest date comes first.
             lexical: Also matches the words themselves (BM25); None decides by the query.
             hubness: Correction of items that are similar to nearly every query: "csls" or "softmax".
             diversity: From 0 to 1: ranks near-duplicates lower.
@@ -215,6 +226,9 @@ class Index:
                 top=top,
                 target=target,
                 where=tuple(where),
+                dates=dates,
+                order=order,
+                descending=descending,
                 lexical=lexical,
                 hubness=hubness,
                 diversity=diversity,
@@ -226,12 +240,13 @@ class Index:
             rerank=rerank,
         )
 
-    def answer(self, query: Query, *, rerank: Reranker | None = None) -> Answer:
+    def answer(self, query: Query, *, rerank: Reranker | None = None, hints: bool = True) -> Answer:
         """Answer one query.
 
         Args:
             query: The query.
             rerank: A second model that orders the results; None for none.
+            hints: Adds what `with_hints` adds.
 
         Returns:
             The results, best first.
@@ -241,7 +256,7 @@ class Index:
             DataError: As `search`.
         """
         if rerank is not None:
-            return rerank.rerank(query, self.answer(rerank.first_stage(query)))
+            return _ordered(rerank.rerank(query, self.answer(rerank.first_stage(query), hints=hints)), query)
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
@@ -252,12 +267,8 @@ class Index:
             rare = self.rare_words(text) if isinstance(text, str) else {}
             if isinstance(text, str) and self._uses_exact_words(query):
                 exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
-                doubtful += (
-                    [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
-                )
             notes = absent_words(view, query, exact)
             query = replace(query, lexical=True) if exact else query
-            suggestions = suggest_words(view, doubtful)
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
@@ -279,8 +290,10 @@ class Index:
                     ),
                 )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
+            if query.order is not None:
+                require_dates(view, side, query.order)
             among = matching(view, side, conditions) if conditions else None
-            notes += () if among is None else missed(view, side, conditions, among)
+            counts = count_dates(view, side, conditions)
             depth = query.top if query.by_score else max(query.top, query.depth)
             result = combined.search(view, side, depth, among=among)
             modality, judgement = parts[0].modality, None
@@ -317,7 +330,7 @@ class Index:
             filtered = query.min_probability is not None
             shown = None if by_words or (rare and not filtered) else judgement
             answer = self._answer(view, side, result, shown, why, even_if_weak=filtered)
-            answer = replace(answer, notes=notes, left_out=count - len(result.keys))
+            answer = replace(answer, notes=notes, left_out=count - len(result.keys), dates=counts)
         unit: Literal["cosine", "deviations", "bm25"]
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
@@ -328,10 +341,36 @@ class Index:
             fit=fit,
             text_only=query.text_only,
             exact_words=exact,
-            suggestions=suggestions,
             rare_words=rare,
         )
-        return self._described(answer, query)
+        answer = _ordered(self._described(answer, query), query)
+        return self.with_hints(answer, query) if hints else answer
+
+    def with_hints(self, answer: Answer, query: Query) -> Answer:
+        """Add what helps to ask again: words and values that are like the first of those that the index lacks.
+
+        They cost more than the answer: a server adds them where no other query waits.
+
+        Args:
+            answer: The answer to the query.
+            query: The query.
+
+        Returns:
+            The answer with suggestions and notes.
+        """
+        query = self._read(query)
+        text, doubtful = query.positive_text, list[str]()
+        if isinstance(text, str):
+            vocabulary = self.known_words(text)
+            if vocabulary is not None:
+                doubtful = [word for word, is_known in vocabulary.items() if not is_known]
+            elif self._uses_exact_words(query):
+                doubtful = [word for word in re.findall(r"\w+", text) if word[0].isupper()]
+        with self.store.reading() as view:
+            suggestions = suggest_words(view, doubtful)
+            nothing = not answer.hits and not answer.left_out
+            notes = missed(view, query.target, query.conditions, nothing=nothing)
+        return replace(answer, suggestions=suggestions, notes=(*answer.notes, *notes))
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
@@ -346,13 +385,14 @@ class Index:
         unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
         return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
 
-    def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
+    def answer_many(self, queries: Sequence[Query], *, hints: bool = True) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
 
         An error in one query does not affect the others.
 
         Args:
             queries: The queries.
+            hints: Adds what `with_hints` adds.
 
         Returns:
             An answer or an error per query, in their order.
@@ -360,25 +400,41 @@ class Index:
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            batchable = query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
-            groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
+            key = (query.target, repr(query.where), query.dates)
+            groups.setdefault(key if self.batches(query) else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
             group = [queries[row] for row in rows]
             try:
                 results: Sequence[Answer | SubtextError]
-                results = [self.answer(group[0])] if len(group) == 1 else self._answer_texts(group)
+                results = [self.answer(group[0], hints=False)] if len(group) == 1 else self._answer_texts(group)
+                if hints:
+                    pairs = zip(results, group, strict=True)
+                    results = [self.with_hints(one, query) if isinstance(one, Answer) else one for one, query in pairs]
             except SubtextError as problem:
-                results = [problem] if len(group) == 1 else [self.answer_many([query])[0] for query in group]
+                alone = partial(self.answer_many, hints=hints)
+                results = [problem] if len(group) == 1 else [alone([query])[0] for query in group]
             answers |= dict(zip(rows, results, strict=True))
         return [answers[row] for row in range(len(queries))]
+
+    def batches(self, query: Query) -> bool:
+        """Whether `answer_many` answers a query together with others, so that it costs little.
+
+        Args:
+            query: The query.
+
+        Returns:
+            False where it is answered by itself.
+        """
+        query = self._read(query)
+        return query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
 
     def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
         """The answers of batchable queries of text, of one target and set of conditions."""
         texts = [str(query.positive_text) for query in queries]
         first, vectors = queries[0], self._embed_texts(texts)
         top = max(query.top for query in queries)
-        answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
+        answers = self._nearest(vectors, modality="texts", top=top, target=first.target, where=first.conditions)
         return [
             self._described(replace(answer, hits=answer.hits[: query.top]), query)
             for query, answer in zip(queries, answers, strict=True)
@@ -410,6 +466,24 @@ class Index:
         Raises:
             RequirementError: For vectors of another shape, and for an unknown metadata field.
         """
+        answers = self._nearest(vectors, modality=modality, top=top, target=target, where=where, exact=exact)
+        with self.store.reading() as view:
+            notes = (
+                missed(view, answers[0].target, as_conditions(where), nothing=not answers[0].hits) if answers else ()
+            )
+        return [replace(answer, notes=notes) for answer in answers]
+
+    def _nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        modality: Literal["images", "texts"] | None,
+        top: int,
+        target: Literal["images", "texts"],
+        where: Sequence[Condition | str],
+        exact: bool = False,
+    ) -> list[Answer]:
+        """As `nearest`, without notes on values that no item has."""
         side, source = require_target(target, top), require_target(modality or target, top)
         if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
             raise RequirementError(
@@ -417,14 +491,16 @@ class Index:
             )
         if side == source and source in self._distanced:
             vectors = self._distanced[source].means_alone(vectors)
+        for row, own in enumerate(vectors):
+            require_directions(own, f"query {row}")
         conditions = as_conditions(where)
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
-            notes = () if among is None else missed(view, side, conditions, among)
+            counts = count_dates(view, side, conditions)
             results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
             return [
-                replace(self._answer(view, side, result, judgement), notes=notes)
+                replace(self._answer(view, side, result, judgement), dates=counts)
                 for result, judgement in zip(results, judgements, strict=True)
             ]
 
@@ -439,8 +515,8 @@ class Index:
             (K D) float32; None if there is no such item.
         """
         with self.store.reading() as view:
-            key = view.keys_of(side, [name]).get(name)
-            return None if key is None else view.vectors(side, np.array([key]))[0]
+            known = view.resolve(side, [name])
+            return view.vectors_of(side, list(known.values()))[0] if known else None
 
     def known_words(self, text: str) -> dict[str, bool] | None:
         """Check which words of a text are in the model's vocabulary.
@@ -564,7 +640,9 @@ class Index:
         if kind != "item":
             if kind == "text":
                 return Part(weight, self._embed_texts([value])[0], "texts")
-            return Part(weight, self.embed_image(value).vectors[0].float().numpy(), "images")
+            vectors = self.embed_image(value).vectors[0].float().numpy()
+            require_directions(vectors, "the image of the query")
+            return Part(weight, vectors, "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
             known = ids_of(view, side, [name]).get(name)
@@ -629,6 +707,7 @@ class Index:
         lists = {"like": list(query.like), "not_like": list(query.not_like), "not_text": query.not_text}
         about |= {name: value for name, value in lists.items() if value}
         about |= {"phrases": list(query.phrases)} if query.phrases else {}
+        about |= {"order": query.order, "descending": query.descending} if query.order is not None else {}
         where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
         return replace(
             answer,
@@ -637,3 +716,12 @@ class Index:
             fit=answer.fit if answer.hits or answer.left_out else None,
             request={"query": about, "where": where, "index": str(self.store.path)},
         )
+
+
+def _ordered(answer: Answer, query: Query) -> Answer:
+    """The answer with its hits in the order of the query."""
+    if query.order is None:
+        return answer
+    field = query.order
+    places = [place_of(earliest(hit.metadata, field), descending=query.descending) for hit in answer.hits]
+    return replace(answer, hits=[answer.hits[row] for row in sorted(range(len(places)), key=lambda row: places[row])])

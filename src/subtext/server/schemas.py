@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -20,12 +23,15 @@ from pydantic import (
 )
 
 from subtext.api.search import search
+from subtext.data.dates import read_date
 from subtext.errors import RequirementError
+from subtext.retrieval.answer import DateCounts
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
-from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value, dated
+from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value
 from subtext.retrieval.stores.item import Item, Side
 from subtext.server.images import SIZES
+from subtext.server.refusal import Refusal
 from subtext.settings import Field as Setting, fields_of
 from subtext.settings.to_pydantic import to_pydantic
 
@@ -48,7 +54,7 @@ OPTIONS: dict[str, Setting] = {
 """The settings of `subtext.search` that are parameters of GET and POST /search. The image is the body of POST."""
 DEFAULTS = {"top": 20}
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """An id: no control characters."""
 _SIZES = ", ".join(map(str, SIZES))
 NO_NULL = r"^[^\x00]*$"
@@ -71,14 +77,27 @@ ConditionText = Annotated[
     StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL),
     Field(json_schema_extra={"format": "condition"}),
 ]
+FieldName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_ID, pattern=NO_NULL),
+    Field(json_schema_extra={"format": "field"}),
+]
 Scalar = bool | int | float | Annotated[str, StringConstraints(pattern=NO_NULL)]
 LibraryName = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
 
 
+FormT = TypeVar("FormT", bound="Form")
+
+
 class Form(BaseModel):
-    """Parameters or body of a request; unknown names are refused."""
+    """Parameters or body of a request; unknown names are refused.
+
+    Attributes:
+        max_json: Commas and opening brackets in a body of JSON.
+    """
 
     model_config = ConfigDict(extra="forbid")
+    max_json: ClassVar[int] = 5000
 
 
 def option_field(option: Setting) -> tuple[Any, Any]:
@@ -90,7 +109,7 @@ def option_field(option: Setting) -> tuple[Any, Any]:
     Returns:
         The type, and the field with its default, help and bounds.
     """
-    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText}.get(option.name)
+    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText, "order": FieldName}.get(option.name)
     if kind is None and option.type is str and not option.choices:
         kind = Words
     text = option.help.replace("--", "").replace("; repeatable", "")
@@ -137,7 +156,7 @@ class _ImageForm(Form):
 
 TextSearch = _form("TextSearch", "A search with words, items of the library, or both.", *OPTIONS, base=_TextForm)
 ImageSearch = _form("ImageSearch", "A search with an image, and other parts.", *OPTIONS, base=_ImageForm)
-_Selection = _form("Selection", "Items of a library.", "target", "top", "where")
+_Selection = _form("Selection", "Items of a library.", "target", "top", "where", "dates", "order", "descending")
 
 
 class Similar(_Selection):  # type: ignore[misc, valid-type]
@@ -151,7 +170,11 @@ class ListQuery(_Selection):  # type: ignore[misc, valid-type]
     """A page of items."""
 
     top: int = Field(50, ge=1, le=MAX_PAGE)
-    after: str | None = Field(None, pattern=r"^\d{1,19}-[0-9a-f]{8}$", description="From `next` of the page before.")
+    after: str | None = Field(
+        None,
+        pattern=r"^([01]\.-?\d{1,19}\.-?\d{1,19}\.)?\d{1,19}-[0-9a-f]{8}$",
+        description="From `next` of the page before.",
+    )
 
 
 class ItemQuery(Form):
@@ -190,6 +213,30 @@ class FieldsQuery(Form):
 
     target: Side = "images"
     index: LibraryName = None
+
+
+def from_json(form: type[FormT], body: bytes) -> FormT:
+    """A form from the body of a request.
+
+    Args:
+        form: Class of the form.
+        body: JSON.
+
+    Returns:
+        The form.
+
+    Raises:
+        Refusal: 413 for more values than `max_json`.
+        RequestValidationError: For what is no such form.
+    """
+    # The parser stops for nothing, and takes microseconds for each value: those are bounded before.
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > form.max_json:
+        sentence = f"a body of JSON may have {form.max_json:,} values; this one has more"
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
+    try:
+        return form.model_validate_json(body)
+    except ValidationError as problem:
+        raise RequestValidationError(problem.errors(include_url=False, include_input=False)) from problem
 
 
 class NoParameters(Form):
@@ -232,6 +279,7 @@ class NewItem(Form):
 class AddRequest(Form):
     """Items to add, all or none."""
 
+    max_json = 20_000
     index: LibraryName = None
     items: list[NewItem] = Field(min_length=1, max_length=16)
 
@@ -294,7 +342,10 @@ class ItemOut(BaseModel):
             image = next(iter(item.metadata.get("images", [])), None)
         shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, image_id=image)
         if path is not None:
-            shown.file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+            # As it is written, "photos/../../secret.jpg" lies in the collection.
+            place = Path(os.path.normpath(path))
+            inside = place.is_relative_to(os.path.normpath(root))
+            shown.file = place.relative_to(os.path.normpath(root)).as_posix() if inside else place.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
             shown.reasons = item.reasons
@@ -308,6 +359,7 @@ class Results(BaseModel):
         hits: Best first.
         unit: Of the scores.
         left_out: Hits below the minimum probability.
+        dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
         unknown_words: That the model does not know.
         exact_words: Phrases, numbers, names and unknown words of the query that texts of the library have.
         did_you_mean: Words that no text has -> the nearest that some have.
@@ -320,6 +372,7 @@ class Results(BaseModel):
     hits: list[ItemOut]
     unit: Literal["cosine", "deviations", "bm25", "score"] = "cosine"
     left_out: int = 0
+    dates: DateCounts | None = None
     unknown_words: list[str] = []
     exact_words: list[str] = []
     did_you_mean: dict[str, str] = {}
@@ -328,18 +381,20 @@ class Results(BaseModel):
 
 
 class ItemPage(BaseModel):
-    """Items in the order in which they were added, and how many meet the conditions.
+    """Items in the order in which they were added, or of their dates, and how many meet the conditions.
 
     Attributes:
         index: The library.
         total: Items that meet the conditions now.
         items: This page.
+        dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
         next: What the same request gets in addition for the next page, as in `after=17-0123abcd`; None on the last one.
             Items that are added or deleted meanwhile move no other item from one page to another.
     """
 
     index: str
     total: int
+    dates: DateCounts | None = None
     items: list[ItemOut]
     next: str | None = None
 
@@ -367,7 +422,7 @@ class Facet(BaseModel):
         kind: "text", "number" or "date".
         count: Different values.
         values: The most common, with the number of items; empty where nearly every item has its own.
-        low: Of numbers and dates.
+        low: Of numbers and dates; None where the first date has no beginning.
         high: See `low`.
     """
 
@@ -436,11 +491,17 @@ class Libraries(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server answers, and the generation of each library."""
+    """The process answers."""
 
     status: Literal["ok"]
     version: str
-    libraries: dict[str, int]
+
+
+class Ready(BaseModel):
+    """The libraries can be searched, and how many there are."""
+
+    status: Literal["ready"]
+    libraries: int
 
 
 class _JsonCondition(Form):
@@ -454,7 +515,7 @@ class _JsonCondition(Form):
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Conditions as typed, `year >= 1990`, or {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.
 
-    In JSON a date as text compares with dates; several values are for "in" and "!=".
+    In JSON a text that is a date of any notation compares with dates; several values are for "in" and "!=".
 
     Args:
         texts: Conditions, as typed or as JSON.
@@ -463,7 +524,7 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
         As many conditions, in their order.
 
     Raises:
-        RequirementError: For anything else, and for more than SQLite can process.
+        RequirementError: For anything else, and for too many values.
 
     Example:
         >>> parse_conditions(['{"field": "year", "test": ">=", "value": 1990}']) == parse_conditions(["year >= 1990"])
@@ -487,18 +548,19 @@ def _condition(text: str) -> Condition:
     values = condition.value if isinstance(condition.value, list | tuple) else [condition.value]
     if len(values) > MAX_VALUES:
         raise RequirementError(f"a condition may have {MAX_VALUES} values; it got {len(values)}")
-    if any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
-        raise RequirementError(f"'{condition.field}' needs numbers of 64 bits; it got a larger one")
     return condition
 
 
 def _json_condition(text: str) -> Condition:
     """The condition; a text that is a date, compared by order, becomes the date."""
     form = _JsonCondition.model_validate_json(text)
-
-    def typed(value: Scalar) -> Value:
-        when = dated(value) if isinstance(value, str) and form.test in ORDER else None
-        return when or (int(value) if isinstance(value, bool) else value)
-
-    value = [*map(typed, form.value)] if isinstance(form.value, list) else typed(form.value)
-    return Condition(form.field, form.test, value)
+    written = form.value if isinstance(form.value, list) else [form.value]
+    values: list[Value] = []
+    for value in written:
+        date = read_date(value) if isinstance(value, str) and form.test != "contains" else None
+        plain = int(value) if isinstance(value, bool) else value
+        values += [plain] if date is None else [date] if form.test in ORDER else [date, plain]
+    if form.test == "=" and len(values) > 1 and not isinstance(form.value, list):
+        return Condition(form.field, "in", values)
+    several = isinstance(form.value, list) or len(values) > 1
+    return Condition(form.field, form.test, values if several else values[0])

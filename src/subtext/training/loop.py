@@ -131,8 +131,9 @@ def fit(
             load_weights(opened.inner, setup.model, snapshot)
             setup.model.to(processes.device)
             processes.same_start(setup.model)
-            cache = Path(run.cache or opened.inner / CACHE)
-            working, cache_notes = working_model(setup, (train, val), cache, run=run, processes=processes)
+            working, cache_notes = working_model(
+                setup, (train, val), opened.inner / CACHE, run=run, processes=processes
+            )
             trainer = Trainer(setup, working, train, val, opened, run, processes, extras, banks, record=record)
             notes += [*trainer.notes, *map(opened.named, cache_notes)]
             return trainer.run(snapshot, report=report, notes=list(dict.fromkeys(notes)))

@@ -302,7 +302,9 @@ def load_weights(out: Path, model: Model, snapshot: Snapshot | None) -> None:
     Raises:
         CheckpointError: If they are of another model.
     """
-    saved = read_tensors(out / FROZEN) if (out / FROZEN).is_file() else {}
+    present = model.state_dict()
+    saved = {name: present[name] for name in model.installed}
+    saved |= read_tensors(out / FROZEN) if (out / FROZEN).is_file() else {}
     try:
         saved |= {} if snapshot is None else snapshot.tensors["weights"]
         model.load_state_dict(saved, strict=snapshot is not None)
@@ -334,7 +336,9 @@ def open_finished(
     """
     note = f"{opened.path} is finished: nothing is left to train"
     try:
-        setup.model.load_state_dict(load_run(opened.inner)[1])
+        present = setup.model.state_dict()
+        weights = load_run(opened.inner)[1]
+        setup.model.load_state_dict({name: present[name] for name in setup.model.installed} | weights)
     except RuntimeError as problem:
         raise CheckpointError(
             f"{opened.path} needs the weights of its own recipe; {problem}; train in a new folder"
@@ -392,7 +396,7 @@ class RunFolder:
 
     def write_frozen(self) -> None:
         """Write the weights that never learn, once."""
-        frozen = self._state.weights(changing=False)
+        frozen = self._frozen()
         if self._first and frozen and not (self.path / FROZEN).is_file():
             write_tensors(self.path / FROZEN, frozen)
 
@@ -406,7 +410,12 @@ class RunFolder:
             return
         best, weights = self._state.kept, self._state.weights(changing=True)
         weights = {name: best.get(name, value) for name, value in weights.items()}
-        write_tensors(self.path / WEIGHTS, weights | (self._state.weights(changing=False) if complete else {}))
+        write_tensors(self.path / WEIGHTS, weights | (self._frozen() if complete else {}))
+
+    def _frozen(self) -> dict[str, Tensor]:
+        """The weights that never learn, but those that an installed package holds."""
+        installed = getattr(self._state.model, "installed", {})
+        return {name: it for name, it in self._state.weights(changing=False).items() if name not in installed}
 
     def write_epoch(self) -> None:
         """Write the model of the epoch that has just ended as a run of its own."""

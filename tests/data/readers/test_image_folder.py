@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from subtext.data.prepare import resplit_groups
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError
 from subtext.retrieval import build
-from subtext.server.images import Decoding, Thumbnails
+from subtext.server.decoding import Decoder
+from subtext.server.images import Thumbnails
 
 XMP = (
     '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
@@ -76,7 +78,8 @@ def test_image_folder_is_a_dataset(tmp_path: Path) -> None:
     assert len(data.texts) == len(data) == 0
     assert len(np.unique(data.images.groups)) == len(IDS)
     assert [str(note) for note in data.problems if not note.fatal] == [
-        f"{tmp_path.name}: 1 file of the folder left out, for it takes images only (.txt)"
+        f"{tmp_path.name}: left out: 2 hidden images (._a.JPG)",
+        f"{tmp_path.name}: 1 file of the folder left out, for it takes images only (.txt)",
     ]
     assert read(tmp_path / "2021").images.ids == ["copy of b.png", "d.tif", "may/e.gif"]
 
@@ -100,9 +103,8 @@ def test_heic_and_avif_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in data.images.ids:
         assert np.abs(np.subtract(open_image(name, tmp_path).getpixel((9, 9)), colour)).max() < 8, name
     # A server that has not read any HEIC before shows it, too.
-    monkeypatch.delitem(Image.OPEN, "HEIF")
-    thumbnails = Thumbnails([tmp_path], None, Decoding(10**6))
-    assert thumbnails._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
+    with closing(Decoder(10**6)) as decoder:
+        assert Thumbnails([tmp_path], None, decoder)._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install '\.\[heic\]'"):
         read(tmp_path, verify=True)
@@ -375,7 +377,7 @@ def test_unreadable_images_are_reported_first(place: Path, tmp_path: Path) -> No
     assert told[0].startswith("note: 4 images cannot be read and are left out: image dead.jpg: cannot be read: No such")
     assert all(name in told[0] for name in ("empty.jpg", "text.jpg", "cut.bmp"))
     assert not any(f"{name}.jpg has no text" in "".join(told[1:]) for name in ("dead", "empty", "text"))
-    assert len(told) == 3 and "image 2021/copy of b.png and 5 like it" in told[2], told
+    assert len(told) == 4 and "image 2021/copy of b.png and 5 like it" in told[3], told
 
 
 def test_image_without_read_permission_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_invalid_items_raise_and_change_nothing(folder: Folder) -> None:
         "images", [stored_items.picture(50), stored_items.picture(50)], stored_items.vectors(range(50, 52), 2)
     )
     with folder.writing("add") as writer:
-        with pytest.raises(SearchIndexError, match="finite vectors; 1 are not, the first of item 'p51'"):
+        with pytest.raises(SearchIndexError, match="1 vector of images is not: 'p51'"):
             writer.put(Change("images", [stored_items.picture(50), stored_items.picture(51)], bad))
         with pytest.raises(
             SearchIndexError, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"
@@ -246,7 +246,7 @@ def test_replacement_store_is_built_and_swapped(folder: Folder) -> None:
             pass
     assert folder.counts["images"] == 40 and not folder.was_replaced
     assert folder.create_replacement(other).counts["images"] == 5, "one that was cut off goes on"
-    swapped = folder.replace_with(new, generation=folder.manifest.generation)
+    swapped = folder.replace_with(new, since=folder.manifest.revision)
     assert swapped.manifest.fingerprint == "e" * 32 and swapped.counts == {"images": 5, "texts": 0}
     assert folder.was_replaced and len(stored_items.nearest(folder, QUERIES)[0]) == 5, "whoever has it open goes on"
     with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), folder.writing("add"):

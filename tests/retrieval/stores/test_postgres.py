@@ -262,7 +262,8 @@ def test_dump_is_a_backup(server: Server, shared: Database, tmp_path: Path) -> N
 
 def test_calibration_is_stored(place: Database) -> None:
     assert stored_items.calibration(place) is None
-    found = Calibration({}, {"xs": [0.0], "ys": [0.5]}, {"pictures": 3}, {"images": 40}, {"images": 40})
+    line, counts = {"xs": [0.0], "ys": [0.5]}, {"images": 40}
+    found = Calibration({}, line, {"pictures": 3}, counts, counts, place.manifest.identity)
     assert "table kept" in store_calibration(place, found, "<svg/>")
     before = stored_items.calibration_mark(place)
     assert stored_items.calibration(place) == found and before > 0

@@ -57,10 +57,10 @@ from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.index_files import LONGEST, inside, json_object
-from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import facets
+from subtext.retrieval.stores.facets import DATE, NUMBER, facets
 from subtext.retrieval.stores.item import (
     NO_HITS,
     SIDES,
@@ -77,10 +77,20 @@ from subtext.retrieval.stores.item import (
     link_sum,
     vectors_digest,
 )
-from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
+from subtext.retrieval.stores.sql import (
+    MOST_JOINED,
+    ROUND,
+    Part,
+    Scalar,
+    SqlView,
+    Tables,
+    require_storable,
+    union,
+    with_facet,
+)
 from subtext.retrieval.stores.store import Stats, Store, View, Writer
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
-from subtext.retrieval.words import LEAST, LENGTH, SATURATION, words
+from subtext.retrieval.words import LEAST, LENGTH, SATURATION, fold, query_words, words
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
@@ -154,7 +164,7 @@ def schema(width: int) -> pa.Schema:
         {
             "kind": pa.int8(), "key": pa.int64(), "view": pa.int16(), **texts,
             "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
-            "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int16())])),
+            "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int64())])),
             "vector": pa.list_(pa.float32(), width),
         }
     )  # fmt: skip
@@ -183,7 +193,7 @@ def literal(value: Any) -> str:
 
 
 def split_float64(number: float) -> tuple[float, int]:
-    """A number as the nearest float64 and the rest, which together are exact for whole numbers of 64 bits.
+    """A number as the nearest float64 and the rest, which together are exact for whole numbers of up to 2^114.
 
     Args:
         number: An int or a float.
@@ -199,7 +209,8 @@ def split_float64(number: float) -> tuple[float, int]:
         nearest = float(number or 0)
     except OverflowError:
         return math.inf if number > 0 else -math.inf, 0
-    return nearest, int(number) - int(nearest) if isinstance(number, int) and abs(number) < 2**63 else 0
+    rest = int(number) - int(nearest) if isinstance(number, int) else 0
+    return nearest, max(-(2**61), min(rest, 2**61))
 
 
 @contextmanager
@@ -724,13 +735,18 @@ class LanceView(SqlView):
     """Whether this is a later moment than it was."""
 
     kinds = (
-        "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT CASE WHEN number IS NOT NULL THEN "
+        "SELECT count(word), count(number), count(DISTINCT folded) + count(DISTINCT CASE WHEN number IS NOT NULL THEN "
         "concat(number, ' ', rest) END), min(number), max(number) FROM facets WHERE side = ? AND name = ?"
     )
+    # Of several spellings the most common one is shown.
     common = (
-        "SELECT word, number, count(*) AS many FROM facets WHERE side = ? AND name = ? GROUP BY word, number, rest "
-        "ORDER BY many DESC, number, word LIMIT ?"
+        "SELECT first_value(word ORDER BY own DESC, word) AS shown, number, sum(own) AS many, rest FROM ("
+        "SELECT folded, word, number, rest, count(*) AS own FROM facets WHERE side = ? AND name = ? "
+        "GROUP BY folded, word, number, rest) AS spelt "
+        "GROUP BY folded, number, rest ORDER BY many DESC, number, folded LIMIT ?"
     )
+    of_folded = "SELECT folded, id FROM items WHERE side = ? AND folded = ANY(?::text[])"
+    text = "word"
 
     def renew(self) -> bool:
         """Go on at the newest version where this one was removed; whether it was.
@@ -791,7 +807,7 @@ class LanceView(SqlView):
         cached = f"fields of {side}"
         if cached not in self.cache:  # Every filter needs them, and they take as long as the filter itself.
             names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
-            self.cache[cached] = sorted(name for (name,) in names if not name.endswith("@"))
+            self.cache[cached] = sorted(name for (name,) in names if not name.endswith((DATE, NUMBER)))
         return list(self.cache[cached])
 
     def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
@@ -807,8 +823,12 @@ class LanceView(SqlView):
             Kinds, number and range of the values, and the most frequent ones.
         """
         values = super().values(side, name, limit=limit, max_distinct=max_distinct)
-        common = tuple((_whole(value), count) for value, count in values.common)
-        return replace(values, common=common, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
+        return replace(values, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
+
+    def _value(self, text: str | None, number: Any, *rest: int) -> str | int | float:
+        if text is not None:
+            return text
+        return _whole(number) + rest[0] if math.isfinite(number) else number
 
     def search_text(self, words_: str, *, top: int) -> list[tuple[int, float]]:
         """The `top` texts that contain some of the words, as (key, BM25 score), best first.
@@ -826,7 +846,7 @@ class LanceView(SqlView):
         Raises:
             SearchIndexError: If the count of texts is damaged.
         """
-        query, number = Counter(words(words_)), self.tables.state("worded")
+        query, number = Counter(query_words(words_)), self.tables.state("worded")
         if not query or not number:
             return []
         where = " OR ".join(f"contains(words, {literal(f' {word} ')})" for word in query)
@@ -927,10 +947,20 @@ class LanceView(SqlView):
         return f"SELECT key, links FROM dataset WHERE kind = 1 AND {test}", [_spaced(spelled) if spelled else 1]
 
     def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
-        numbers = [split_float64(value) for value in values if not isinstance(value, str)]
-        tests = " OR ".join(["word = ANY(?::text[])", *["(number = ? AND rest = ?)"] * len(numbers)])
-        texts = [value for value in values if isinstance(value, str)]
-        return with_facet(side, name, f"({tests})", texts, *chain(*numbers))
+        numbers: dict[int, list[float]] = {}
+        for value in values:
+            if not isinstance(value, str):
+                number, rest = split_float64(value)
+                numbers.setdefault(rest, []).append(number)
+        # A list for each rest: thousands of ORs are more than DataFusion's stack holds.
+        parts = [with_facet(side, name, "folded = ANY(?::text[])", [it for it in values if isinstance(it, str)])]
+        lists = [(f"rest = {rest} AND number = ANY(?::bigint[])", own) for rest, own in numbers.items()]
+        for start in range(0, len(lists), MOST_JOINED):
+            some = lists[start : start + MOST_JOINED]
+            parts.append(
+                with_facet(side, name, f"({' OR '.join(test for test, _ in some)})", *(own for _, own in some))
+            )
+        return union(parts)
 
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         assert not isinstance(limit, str)
@@ -966,7 +996,7 @@ def _facet_rows(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, value in sorted(facets(metadata), key=str):
         word = value if isinstance(value, str) else None
         number, rest = (None, None) if isinstance(value, str) else split_float64(value)
-        rows.append({"name": name, "word": word, "folded": word and word.casefold(), "number": number, "rest": rest})
+        rows.append({"name": name, "word": word, "folded": word and fold(word), "number": number, "rest": rest})
     return rows
 
 
@@ -1134,7 +1164,7 @@ class LanceWriter(Writer):
             for group in filter(None, groups):
                 written.append(({n: now[n] for n in group}, self._rewritten(latest, [parts[n] for n in group])))
             tried = True
-            state = {**latest.now, "epoch": latest.now["epoch"] + 1, "generation": latest.now["generation"] + 1}
+            state = {**latest.now, "epoch": latest.now["epoch"] + 1, **self._counted(latest)}
             replaced = frozenset(chain(*(before for before, _ in written)))
             return PendingCommit(state, fragments=list(chain(*(new for _, new in written))), replaced=replaced)
 
@@ -1197,7 +1227,7 @@ class LanceWriter(Writer):
                 raise IndexLockedError(
                     f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do"
                 )
-            return PendingCommit({**now.now, "lists": lists, "index": index, "generation": now.now["generation"] + 1})
+            return PendingCommit({**now.now, "lists": lists, "index": index, **self._counted(now)})
 
         self.commit(plan)
         lines = ["an index of the vectors was built"]
@@ -1223,6 +1253,11 @@ class LanceWriter(Writer):
                     recalls[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
             measured[str(side)] = {"lists": count, "probes": probes, **recalls}
         return measured
+
+    def _counted(self, tables: LanceTables) -> dict[str, Any]:
+        """The numbers of the state after one more change."""
+        revision = Revision(self.manifest.identity, tables.now["generation"], tables.now["change"]).next()
+        return {"generation": revision.generation, "change": revision.change}
 
     def commit(self, plan: Callable[[LanceTables], PendingCommit]) -> PendingCommit:
         """Make what a plan says of the newest version, again and again while others are faster.
@@ -1261,7 +1296,9 @@ class LanceWriter(Writer):
                 "kept; do it again"
             )
         assert draft is not None
-        self.manifest = replace(self.manifest, generation=draft.state["generation"])
+        self.manifest = self.manifest.at(
+            Revision(self.manifest.identity, draft.state["generation"], draft.state["change"])
+        )
         return draft
 
     def _write(self, tables: LanceTables, draft: PendingCommit, token: str) -> None:
@@ -1305,7 +1342,7 @@ class LanceWriter(Writer):
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
         """The commit of a change."""
         number = SIDES.index(change.side)
-        state = {**tables.now, "generation": tables.state("generation") + 1}
+        state = {**tables.now, **self._counted(tables)}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
         names[1] |= change.exact_texts
         names[number] |= {entry.id for entry in (*change.entries, *change.amended)} | set(change.deleted)
@@ -1390,7 +1427,7 @@ class LanceWriter(Writer):
                 former[item.key] = vectors_digest(new[item.key]), new[item.key][0]
             digest, first = former[item.key]
             row = {
-                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": name.casefold(),
+                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
                 "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
                 "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest, "vector": first,
                 "links": sorted(item.links) if side else None, **_searched(entry.text, json.loads(entry.metadata_json)),
@@ -1503,7 +1540,15 @@ class LanceStore(Store):
         if not table:
             cls.require_free(location)
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
-        state = {"format": FORMAT, "manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}, "index": {}}
+        state = {
+            "format": FORMAT,
+            "manifest": manifest.to_json(),
+            "change": manifest.change,
+            "changes": [],
+            "jobs": [],
+            "lists": {},
+            "index": {},
+        }
         rows = _state_row(state | dict.fromkeys(NUMBERS, 0), schema(manifest.width))
         with translated(location):
             lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)
@@ -1527,7 +1572,8 @@ class LanceStore(Store):
             try:
                 lance.dataset(place(location, table), storage_options=PATIENCE)
             except ValueError as problem:
-                if "was not found" in str(problem):
+                # A process that was killed before the first commit leaves a folder without versions.
+                if "was not found" in str(problem) or re.search(r"Not found: \S*/_versions\b", str(problem)):
                     return False
                 raise
         return True
@@ -1582,8 +1628,9 @@ class LanceStore(Store):
         self.require_same(tables.now)
         sides = {side: LanceVectors(tables, side, self) for side in SIDES}
         counts = {side: vectors.count for side, vectors in sides.items()}
-        generation = tables.state("generation")
-        return LanceView(self.manifest, generation, counts, tables, sides, self, cache=tables.cache)
+        revision = self._manifest(tables.now).revision
+        self.require_revision(revision)
+        return LanceView(self.manifest, revision, counts, tables, sides, self, cache=tables.cache)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[LanceWriter]:
@@ -1669,25 +1716,25 @@ class LanceStore(Store):
         self.remove_unused()
         return self.create(self.path, manifest, table=table)
 
-    def replace_with(self, new: Store, *, generation: int) -> LanceStore:
+    def replace_with(self, new: Store, *, since: Revision) -> LanceStore:
         """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, LanceStore)
         with self.reading() as view, new.writing("move") as writer:
             writer.apply(Change(remembered=[digest for (digest,) in view.records("deleted")]))
 
         def plan(tables: LanceTables) -> PendingCommit:
-            if tables.state("generation") != generation or tables.now["moving"] != new.table:
+            if self._manifest(tables.now).revision != since or tables.now["moving"] != new.table:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
                     "new, and nothing else"
@@ -1715,7 +1762,12 @@ class LanceStore(Store):
             used = {*self.earlier, self.table, state.get("moving")}
             unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
             for table in unused:
-                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+                if self.exists(self.path, table):
+                    lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+                    continue
+                if self.path.startswith("lance://"):
+                    inside(Path(self.uri).parent, table)
+                filesystem.delete_dir(f"{folder.rpartition('/')[0]}/{table}")
             freed = 0
             for table in self.earlier:
                 earlier = lance.dataset(place(self.path, table), storage_options=PATIENCE)
@@ -1762,7 +1814,8 @@ class LanceStore(Store):
     def _manifest(self, state: Mapping[str, Any]) -> Manifest:
         manifest = Manifest.from_json(state["manifest"], where=self.path)
         # More vectors than a store is made with are never read into memory.
-        return replace(manifest, generation=state["generation"], exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
+        manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
+        return manifest.at(Revision(manifest.identity, state["generation"], state["change"]))
 
 
 def place(location: str, table: str = TABLE) -> str:

@@ -45,7 +45,7 @@ from psycopg.pq import TransactionStatus
 from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.index_files import json_object
-from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets
@@ -61,7 +61,7 @@ from subtext.retrieval.stores.sql import (
     with_facet,
 )
 from subtext.retrieval.stores.store import Stats, Store
-from subtext.retrieval.words import as_vector, phrase_query, words as split
+from subtext.retrieval.words import as_vector, fold, phrase_query, query_words, words as split
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
@@ -329,7 +329,8 @@ def current(connection: Connection, address: Address, like: Manifest | None = No
         raise SearchIndexError(f"{address} needs its state and its manifest, and has not both; restore a backup")
     state = {name: int(value) for _, name, value in rows}
     require_format(state.get("format"), address, "index build", SearchIndexError)
-    latest = replace(Manifest.from_json(rows[0][0], where=str(address)), generation=state["generation"])
+    manifest = Manifest.from_json(rows[0][0], where=str(address))
+    latest = manifest.at(Revision(manifest.identity, state["generation"], f"{state['change']:014x}"))
     if like is not None and like.fingerprint != latest.fingerprint:
         raise SearchIndexError(f"{address} was moved to another model meanwhile; open it again")
     return latest, state
@@ -491,13 +492,16 @@ class DatabaseView(SqlView):
     state: Mapping[str, int]
 
     kinds = (
-        "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT number), min(number), max(number) "
+        "SELECT count(word), count(number), count(DISTINCT folded) + count(DISTINCT number), min(number), max(number) "
         "FROM facets WHERE side = ? AND name = ?"
     )
+    # Of several spellings the most common one is shown.
     common = (
-        "SELECT word, number, count(*) AS many FROM facets WHERE side = ? AND name = ? GROUP BY word, number "
-        'ORDER BY many DESC, number, word COLLATE "C" LIMIT ?'
+        'SELECT mode() WITHIN GROUP (ORDER BY word COLLATE "C") AS shown, number, count(*) AS many FROM facets '
+        'WHERE side = ? AND name = ? GROUP BY folded, number ORDER BY many DESC, number, folded COLLATE "C" LIMIT ?'
     )
+    of_folded = "SELECT folded_id, id FROM items WHERE side = ? AND folded_id = ANY(?::text[])"
+    text = 'word COLLATE "C"'
     in_id, in_value = "strpos(folded_id, ?) > 0", "strpos(folded, ?) > 0"
 
     def stats(self) -> Stats:
@@ -532,7 +536,7 @@ class DatabaseView(SqlView):
         Returns:
             (key of the text, BM25 score), best first.
         """
-        query, number = split(words), self.state["worded"]
+        query, number = query_words(words), self.state["worded"]
         if not query or not number:
             return []
         values = {
@@ -567,7 +571,7 @@ class DatabaseView(SqlView):
         numbers = [_number(value) for value in values if not isinstance(value, str)]
         by_number = with_facet(side, name, "number = ANY(?::numeric[])", numbers)
         # The index has the first letters of a word.
-        tests = "word IS NOT NULL AND left(word, 200) = ANY(?::text[]) AND word = ANY(?::text[])"
+        tests = "folded IS NOT NULL AND left(folded, 200) = ANY(?::text[]) AND folded = ANY(?::text[])"
         by_word = with_facet(side, name, tests, [text[:200] for text in texts], texts)
         return f"{by_number[0]} UNION {by_word[0]}", [*by_number[1], *by_word[1]]
 
@@ -681,7 +685,7 @@ class DatabaseWriter(SqlWriter):
             SearchIndexError: If the index has been moved to another model since it was opened.
         """
         with translated(self.store.address), self.connection.transaction():
-            self.tables.run("UPDATE state SET value = value + 1 WHERE name = 'generation'")
+            self.count_change()
             manifest, _ = current(self.connection, self.store.address, self.store.manifest)
             yield
         self.manifest = manifest
@@ -694,7 +698,7 @@ class DatabaseWriter(SqlWriter):
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
         number = SIDES.index(side)
         items = (
-            (key, number, entry.id, entry.id.casefold(), vectors_digest(of_item), *self._columns(number, key, entry))
+            (key, number, entry.id, fold(entry.id), vectors_digest(of_item), *self._columns(number, key, entry))
             for key, entry, of_item in zip(keys, entries, vectors, strict=True)
         )
         columns = "vectors_digest, path, text, metadata, content, stamp, digest, words, length"
@@ -762,7 +766,7 @@ class Database(Store):
         self.path = str(self.address)
         self._free = threading.Semaphore(MOST)
         self._thread = threading.local()
-        self._cache: tuple[int, dict[str, Any]] = (-1, {})
+        self._cache: tuple[Revision | None, dict[str, Any]] = (None, {})
         with self.connected() as connection:
             self.manifest, _ = current(connection, self.address)
 
@@ -856,12 +860,13 @@ class Database(Store):
         """
         with self.connected() as connection, translated(self.address), connection.transaction():
             manifest, state = current(connection, self.address, self.manifest)
-            generation, cache = self._cache
-            if generation != manifest.generation:
-                generation, cache = self._cache = (manifest.generation, {})
+            self.require_revision(manifest.revision)
+            revision, cache = self._cache
+            if revision != manifest.revision:
+                revision, cache = self._cache = (manifest.revision, {})
             tables, counts = PostgresTables(connection), {side: state[side] for side in SIDES}
             sides = {side: GraphVectors(tables, side, counts[side], manifest, cache) for side in SIDES}
-            yield DatabaseView(manifest, generation, counts, tables, sides, state, cache=cache)
+            yield DatabaseView(manifest, manifest.revision, counts, tables, sides, state, cache=cache)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[DatabaseWriter]:
@@ -905,7 +910,7 @@ class Database(Store):
     def was_replaced(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
         with self.connected() as connection:
-            return current(connection, self.address)[0].fingerprint != self.manifest.fingerprint
+            return current(connection, self.address)[0].identity != self.manifest.identity
 
     def remove(self) -> None:
         """Remove the index."""
@@ -930,18 +935,18 @@ class Database(Store):
             begun.remove()
         return Database.create(address, manifest)
 
-    def replace_with(self, new: Store, *, generation: int) -> Database:
+    def replace_with(self, new: Store, *, since: Revision) -> Database:
         """Put `new` in the place of this index, whose tables go; searches wait for it, and see either.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, Database)
         new.close()
@@ -949,7 +954,7 @@ class Database(Store):
         with translated(self.address), connect_index(self.address, write=True) as connection, connection.transaction():
             # Every reader and writer begins with this table: behind the lock nobody is reading or writing.
             connection.execute(f"LOCK TABLE {old}.state IN ACCESS EXCLUSIVE MODE")
-            if PostgresTables(connection).state("generation") != generation:
+            if current(connection, self.address)[0].revision != since:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what "
                     "is new, and nothing else"
@@ -1031,7 +1036,7 @@ def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
     """
     for name, value in sorted(facets(json_object(metadata) or {}), key=str):
         if isinstance(value, str):
-            yield key, side, name, None, value, value.casefold()
+            yield key, side, name, None, value, fold(value)
         else:
             # PostgreSQL has no negative zero.
             yield key, side, name, Decimal(value or 0), None, None

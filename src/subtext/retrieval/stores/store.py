@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.manifest import Manifest
-from subtext.retrieval.stores.errors import IndexIssue
-from subtext.retrieval.stores.facets import Condition
+from subtext.retrieval.manifest import Manifest, Revision
+from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
+from subtext.retrieval.stores.facets import Condition, earliest
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -38,6 +38,7 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     opposite,
 )
+from subtext.retrieval.words import fold
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,13 @@ class View(ABC):
 
     Attributes:
         manifest: Describes the index.
-        generation: Number of changes made so far.
+        revision: Which index it is, and as of which change: equal revisions have equal answers.
         counts: Number of items of each side.
-        cache: Values computed for this generation, shared by all views of it.
+        cache: Values computed for this revision, shared by all views of it.
     """
 
     manifest: Manifest
-    generation: int
+    revision: Revision
     counts: Mapping[Side, int]
     cache: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
@@ -202,6 +203,59 @@ class View(ABC):
             Rows of the record; their columns depend on the kind.
         """
 
+    def folded(self, side: Side, names: Sequence[str]) -> dict[str, list[str]]:
+        """The ids that differ from some names in case, accents or spaces alone; see `words.fold`.
+
+        Args:
+            side: "images" or "texts".
+            names: Any texts.
+
+        Returns:
+            Name -> ids, sorted; names that fit no item are left out.
+        """
+        ids: dict[str, list[str]] = {}
+        for row in self.rows(side, keys=self.keys(side).tolist()):
+            ids.setdefault(fold(row.id), []).append(row.id)
+        return {name: sorted(ids[fold(name)]) for name in names if fold(name) in ids}
+
+    def resolve(self, side: Side, names: Sequence[str]) -> dict[str, str]:
+        """The ids that some names mean: an id as it is spelt, else the only one that is folded alike.
+
+        Args:
+            side: "images" or "texts".
+            names: Any texts.
+
+        Returns:
+            Name -> id; names that fit no item are left out.
+
+        Raises:
+            RequirementError: For a name that is no id and fits two.
+        """
+        known = {row.id: row.id for row in self.rows(side, ids=names)}
+        others = [name for name in names if name not in known]
+        for name, ids in self.folded(side, others).items() if others else ():
+            if len(ids) > 1:
+                raise RequirementError(
+                    f"an id needs to fit one item; '{name}' fits {' and '.join(repr(own) for own in ids[:3])}; write "
+                    "it as one of these is spelt"
+                )
+            known[name] = ids[0]
+        return known
+
+    def dates(self, side: Side, name: str) -> dict[int, tuple[int, int]]:
+        """First and last second of the dates of a field.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+
+        Returns:
+            Key -> seconds of its earliest date; items without a date are left out.
+        """
+        rows = self.rows(side, keys=self.keys(side).tolist())
+        dates = {row.key: earliest(row.fields, name) for row in rows}
+        return {key: date for key, date in dates.items() if date is not None}
+
     def keys(self, side: Side) -> NDArray[np.int64]:
         """The keys of all items of a side.
 
@@ -308,6 +362,11 @@ class Writer(ABC):
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.store = store
         self.manifest = manifest
+
+    @property
+    def text_side(self) -> Path | None:
+        """See `Store.text_side`; a folder that stays the index's own while it is written."""
+        return self.store.text_side
 
     @abstractmethod
     def apply(self, change: Change) -> Applied:
@@ -435,6 +494,28 @@ class Writer(ABC):
             links[row.id] - set(row.links) or (row.id in change.exact_texts and set(row.links) - links[row.id])
             for row in rows
         )
+
+
+def lost_changes(actual: Revision, acknowledged: Revision) -> str:
+    """Why tables do not have the changes that were acknowledged.
+
+    Args:
+        actual: What the tables have.
+        acknowledged: What the manifest says that they have.
+
+    Returns:
+        The rest of a sentence; "" if they have all of them.
+    """
+    if actual.identity != acknowledged.identity:
+        return "needs the items of its own; it has those of another index"
+    if actual.generation < acknowledged.generation:
+        return (
+            f"has {actual.generation:,} changes, of {acknowledged.generation:,} acknowledged: the last ones were lost, "
+            "and deleted items may be back"
+        )
+    if actual.generation == acknowledged.generation and actual.change != acknowledged.change:
+        return f"has {actual.generation:,} changes, but others than were acknowledged: its files are of two copies"
+    return ""
 
 
 class Store(ABC):
@@ -575,19 +656,19 @@ class Store(ABC):
             f"{self.path} lies in a store that cannot change models; build another index ({manifest.run})"
         )
 
-    def replace_with(self, new: Store, *, generation: int) -> Store:
+    def replace_with(self, new: Store, *, since: Revision) -> Store:
         """Put a finished replacement in the place of this index; deletions are remembered there, too.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
             RequirementError: If the store cannot change models.
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
 
@@ -598,9 +679,30 @@ class Store(ABC):
 
     @property
     def was_replaced(self) -> bool:
-        """Whether an index of another model has replaced this one since it was opened; then open it again."""
+        """Whether another index, or this one with another model, has taken its place; then open it again."""
         now = type(self)(str(self.path))  # type: ignore[call-arg]  # Every store is opened by its location.
-        return now.manifest.fingerprint != self.manifest.fingerprint
+        return now.manifest.identity != self.manifest.identity
+
+    def require_revision(self, actual: Revision, acknowledged: Revision | None = None) -> None:
+        """Require that what is about to be read or changed is the index that was opened, with all of its changes.
+
+        Every store calls it whenever it begins to read or to write.
+
+        Args:
+            actual: What the tables of the store have.
+            acknowledged: What the manifest says that they have; None where the tables hold the manifest.
+
+        Raises:
+            IndexMovedError: If another index, or this one with another model, has taken the place of this one.
+            SearchIndexError: If acknowledged changes were lost, as in a copy that leaves some of its files behind.
+        """
+        opened, acknowledged = self.manifest.identity, acknowledged or actual
+        if acknowledged.identity != opened:
+            raise IndexMovedError(
+                f"{self.path} was replaced by another index, or moved to another model; open it again"
+            )
+        if problem := lost_changes(actual, acknowledged):
+            raise SearchIndexError(f"{self.path} {problem}; restore a backup")
 
     @property
     def counts(self) -> dict[Side, int]:
