@@ -106,6 +106,18 @@ def search(
         Metavar("CONDITION"),
         _RESULTS,
     ] = (),
+    dates: Annotated[
+        Literal["possible", "certain"],
+        "Dates that possibly meet a condition, or certainly do: circa 1890 is possibly 1891.",
+        _RESULTS,
+    ] = "possible",
+    order: Annotated[
+        str | None,
+        "Show the best results in the order of a field with dates; undated last.",
+        Metavar("FIELD"),
+        _RESULTS,
+    ] = None,
+    descending: Annotated[bool, "With --order, show the latest first.", _RESULTS] = False,
     min_probability: Annotated[
         float | None,
         "Leave out less probable results; needs a calibrated index.",
@@ -169,6 +181,9 @@ def search(
         top: Number of results; 1 or more.
         target: What to search for: "images", "texts".
         where: Conditions on the metadata, such as 'year >= 1990'; all must be true.
+        dates: Dates that possibly meet a condition, or certainly do: "possible", "certain".
+        order: Show the best results in the order of a field with dates; undated last.
+        descending: With `order`, show the latest first.
         min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
         explain: Show the captions that support each result.
         lexical: Also match the words themselves (BM25). Default: only if texts of the index contain a phrase in quotes,
@@ -215,6 +230,9 @@ def search(
         top=top,
         target=target,
         where=where,
+        dates=dates,
+        order=order,
+        descending=descending,
         lexical=lexical,
         hubness=hubness,
         diversity=diversity,
@@ -231,6 +249,8 @@ def search(
             "; leave it out",
             field="image_weight",
         )
+    if descending and order is None:
+        raise ArgumentError("descending needs ", Setting("order"), "; leave it out", field="descending")
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
         raise ArgumentError(
             "not_like_weight needs ",

@@ -239,6 +239,8 @@ def network(address: str) -> str:
     return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
 
 
-def _stopped(timer: asyncio.TimerHandle | None) -> None:
+def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """No timer, in place of one that is cancelled."""
     if timer is not None:
         timer.cancel()
+    return None

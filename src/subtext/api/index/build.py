@@ -1058,7 +1058,7 @@ def import_index(
         for side in SIDES:
             _put(writer, side, content, dataset, job)
         if opened is not None:
-            keep_text_side(writer.store, opened, () if dataset is None else dataset.texts.values)
+            keep_text_side(writer, opened, () if dataset is None else dataset.texts.values)
         writer.finish(job)
         writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
@@ -1076,12 +1076,14 @@ def read_vectors(file: Path) -> VectorFile:
         Ids, vectors and groups of each side.
 
     Raises:
-        DataError: If the file is missing or has another layout, or its vectors are not finite numbers of one width.
+        DataError: If the file is missing or has another layout, or its vectors are zero or not finite numbers of one
+            width.
     """
     import numpy as np
 
     from subtext.data.arrays import LARGEST, NUMBERS, as_float32, ids_of_array, open_npz, unusable
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.data.rows import id_error
+    from subtext.retrieval.stores.item import SIDES, has_direction
 
     if not file.is_file():
         raise DataError(f"an import needs a file of vectors; {file} is not there")
@@ -1110,6 +1112,13 @@ def read_vectors(file: Path) -> VectorFile:
         content.vectors[side] = array[:, None] if array.ndim == 2 else array
         if len(set(ids)) < len(ids):
             raise DataError(f"{file} needs each id once on a side; some of the {side} are there twice")
+        if wrong := next(((name, reason) for name in ids if (reason := id_error(name))), None):
+            raise DataError(f"{file} needs other ids: {wrong[0]!r} {wrong[1]}")
+        if nothing := [ids[row] for row in np.flatnonzero(~has_direction(content.vectors[side]))]:
+            raise DataError(
+                f"{file} needs vectors that are not zero; {counted(len(nothing), 'vector')} of {side} "
+                f"{'is' if len(nothing) == 1 else 'are'}: {listed(list(map(repr, nothing)))}; leave these items out"
+            )
         if (groups := columns.get(f"{modality}_groups")) is not None:
             groups = np.asarray(groups)
             if groups.shape != (len(ids),) or groups.dtype.kind not in "iu" or groups.dtype == np.uint64:

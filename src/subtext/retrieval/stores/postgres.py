@@ -10,7 +10,8 @@ may write at once. They embed side by side and take turns for their changes: eac
 locks that one row until it is committed.
 
 Up to a number of items (`Manifest.exact_up_to`), and for filters that leave no more than that, all vectors are
-compared. Beyond it pgvector's HNSW graph is searched, with a filter until enough rows pass it (iterative scan). Either
+compared. Beyond it pgvector's HNSW graph is searched; where too few of the rows found pass a filter, all that pass it
+are compared: the filter may pass none but far items, whose order the graph does not know. Either
 way the best rows are scored again in float64: hits and scores are those of a folder.
 
 A graph contains the rows up to some key, and later rows are not added to it: inserting a row costs the server eight
@@ -60,7 +61,7 @@ from subtext.retrieval.stores.sql import (
     with_facet,
 )
 from subtext.retrieval.stores.store import Stats, Store
-from subtext.retrieval.words import as_vector, phrase_query, words as split
+from subtext.retrieval.words import as_vector, fold, phrase_query, query_words, words as split
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
@@ -80,7 +81,10 @@ EXACT_UP_TO = 20_000
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
 """Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
 MAX_SCAN = 100_000
-"""Rows that a search of the graph with a filter scans at most, before all rows that pass it are compared."""
+"""Rows that a search of the graph finds at most."""
+SPREAD, DEARER = 2, 5
+"""How many times more rows are found than pass a filter that is spread evenly; cost of finding a row by the graph, in
+rows that are compared."""
 LATER = 0.1
 """Share of the vectors that may have come after the graph, before it is built again."""
 
@@ -384,14 +388,27 @@ class GraphVectors:
             Q hits, best first.
         """
         possible = self.count if among is None else len(among)
+        reach = (
+            self._depth(top) if among is None else math.ceil(SPREAD * self._depth(top) * self.count / max(1, possible))
+        )
         by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
+        by_graph = (
+            by_graph
+            and reach <= MAX_SCAN
+            and (among is None or DEARER * reach < possible * self.manifest.views[self.side])
+        )
         results = []
         for query in queries:
-            hits = self._search(query, top, among, by_graph=by_graph)
-            if by_graph and len(hits.keys) < min(top, possible):
-                hits = self._search(query, top, among, by_graph=False)
+            hits = self._search(query, top, among, reach=reach) if by_graph else None
+            if hits is None or len(hits.keys) < min(top, possible):
+                hits = self._search(query, top, among)
+            assert hits is not None  # All rows were compared.
             results.append(hits)
         return results
+
+    def _depth(self, top: int) -> int:
+        """Rows among which the best items are, whatever their other vectors."""
+        return top * max(1, self.manifest.views[self.side]) + MARGIN
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index.
@@ -417,18 +434,21 @@ class GraphVectors:
         vectors = np.array([vector.to_numpy() for (vector,) in rows], dtype=np.float32)
         return vectors.reshape(len(unique), views, width)[positions]
 
-    def _search(self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, by_graph: bool) -> Hits:
-        depth = top * max(1, self.manifest.views[self.side]) + MARGIN
+    def _search(
+        self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, reach: int = 0
+    ) -> Hits | None:
+        """The best items; with `reach` by that many rows of the graph, or None where too few of them pass a filter."""
+        depth = self._depth(top)
         # A sum is not what the graph is ordered by: PostgreSQL then compares every row.
         orders = {"true": "(vector <#> ?) + 0.0"}
-        if by_graph and self.graph is not None:
+        if reach and self.graph is not None:
             # PostgreSQL uses the graph only where the rows are plainly among its own.
             last, later = self.graph
             orders = {f"key <= {last}": "vector <#> ?"} | ({f"key > {last}": orders["true"]} if later else {})
             self.tables.run(
                 "SELECT set_config('hnsw.ef_search', ?, true), set_config('hnsw.iterative_scan', 'relaxed_order', "
                 "true), set_config('hnsw.max_scan_tuples', ?, true)",
-                str(min(MAX_EF_SEARCH, max(EF_SEARCH, depth))),
+                str(min(MAX_EF_SEARCH, max(EF_SEARCH, reach))),
                 str(MAX_SCAN),
             )
         keys = [] if among is None else [_array(among)]
@@ -436,8 +456,18 @@ class GraphVectors:
         for condition, order in orders.items():
             where = f"{condition} AND key = ANY(?::bigint[])" if keys else condition
             statement = f"SELECT key, vector FROM {self.side}_vectors WHERE {where} ORDER BY {order} LIMIT ?"
+            # All that pass among the nearest of all: a walk that ends with the first that pass may end far from the
+            # best of them.
+            walked = bool(keys) and "+" not in order
+            if walked:
+                near = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
+                statement = f"SELECT key, vector FROM ({near}) AS near WHERE key = ANY(?::bigint[])"
             for view in query:
-                rows += self.tables.run(statement, *keys, view, depth, binary=True)
+                values = (view, reach, *keys) if walked else (*keys, view, depth)
+                passing = self.tables.run(statement, *values, binary=True)
+                if walked and len(passing) < depth:
+                    return None
+                rows += passing
         vectors = np.array([vector.to_numpy() for _, vector in rows], dtype=np.float32).reshape(-1, query.shape[1])
         return Hits(*rescore_top_k(query, vectors, np.array([key for key, _ in rows], dtype=np.int64), top))
 
@@ -462,13 +492,16 @@ class DatabaseView(SqlView):
     state: Mapping[str, int]
 
     kinds = (
-        "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT number), min(number), max(number) "
+        "SELECT count(word), count(number), count(DISTINCT folded) + count(DISTINCT number), min(number), max(number) "
         "FROM facets WHERE side = ? AND name = ?"
     )
+    # Of several spellings the most common one is shown.
     common = (
-        "SELECT word, number, count(*) AS many FROM facets WHERE side = ? AND name = ? GROUP BY word, number "
-        'ORDER BY many DESC, number, word COLLATE "C" LIMIT ?'
+        'SELECT mode() WITHIN GROUP (ORDER BY word COLLATE "C") AS shown, number, count(*) AS many FROM facets '
+        'WHERE side = ? AND name = ? GROUP BY folded, number ORDER BY many DESC, number, folded COLLATE "C" LIMIT ?'
     )
+    of_folded = "SELECT folded_id, id FROM items WHERE side = ? AND folded_id = ANY(?::text[])"
+    text = 'word COLLATE "C"'
     in_id, in_value = "strpos(folded_id, ?) > 0", "strpos(folded, ?) > 0"
 
     def stats(self) -> Stats:
@@ -503,7 +536,7 @@ class DatabaseView(SqlView):
         Returns:
             (key of the text, BM25 score), best first.
         """
-        query, number = split(words), self.state["worded"]
+        query, number = query_words(words), self.state["worded"]
         if not query or not number:
             return []
         values = {
@@ -538,7 +571,7 @@ class DatabaseView(SqlView):
         numbers = [_number(value) for value in values if not isinstance(value, str)]
         by_number = with_facet(side, name, "number = ANY(?::numeric[])", numbers)
         # The index has the first letters of a word.
-        tests = "word IS NOT NULL AND left(word, 200) = ANY(?::text[]) AND word = ANY(?::text[])"
+        tests = "folded IS NOT NULL AND left(folded, 200) = ANY(?::text[]) AND folded = ANY(?::text[])"
         by_word = with_facet(side, name, tests, [text[:200] for text in texts], texts)
         return f"{by_number[0]} UNION {by_word[0]}", [*by_number[1], *by_word[1]]
 
@@ -665,7 +698,7 @@ class DatabaseWriter(SqlWriter):
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
         number = SIDES.index(side)
         items = (
-            (key, number, entry.id, entry.id.casefold(), vectors_digest(of_item), *self._columns(number, key, entry))
+            (key, number, entry.id, fold(entry.id), vectors_digest(of_item), *self._columns(number, key, entry))
             for key, entry, of_item in zip(keys, entries, vectors, strict=True)
         )
         columns = "vectors_digest, path, text, metadata, content, stamp, digest, words, length"
@@ -1003,7 +1036,7 @@ def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
     """
     for name, value in sorted(facets(json_object(metadata) or {}), key=str):
         if isinstance(value, str):
-            yield key, side, name, None, value, value.casefold()
+            yield key, side, name, None, value, fold(value)
         else:
             # PostgreSQL has no negative zero.
             yield key, side, name, Decimal(value or 0), None, None
