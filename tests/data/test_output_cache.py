@@ -52,6 +52,25 @@ def test_forgotten_item_leaves_no_byte_and_others_stay(tmp_path: Path) -> None:
     assert not any(name(3) in content or np.full(8, 3, np.float32).tobytes() in content for content in files)
 
 
+def test_forgetting_removes_what_nobody_can_read(tmp_path: Path) -> None:
+    cache = OutputCache(tmp_path)
+    fill(cache, range(3))
+    (segment,) = tmp_path.glob("*/*/")
+    (segment / "contents.npy").write_bytes(b"")
+    assert cache.forget([name(1)]) == 0 and not list(tmp_path.glob("*/*/"))
+
+
+def test_a_segment_that_cannot_be_removed_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(path: Path, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    cache = OutputCache(tmp_path)
+    fill(cache, range(3))
+    monkeypatch.setattr(output_cache.shutil, "rmtree", closed)
+    with pytest.raises(OutputError, match="its folder is closed to this user"):
+        cache.forget([name(1)])
+
+
 def test_forgetting_uses_the_cache_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SUBTEXT_CACHE", str(tmp_path))
     fill(OutputCache(tmp_path), range(2))

@@ -552,7 +552,7 @@ def test_missing_segment_stops_new_server_but_not_running_one(fresh: Path) -> No
         Image.new("RGB", (4, 4)).save(fresh.parent / "x.png")
         next((fresh / "store-1").glob("*.images")).rename(fresh / "gone")
         # Segments that are mapped already are still read; a new server cannot open the index at all.
-        assert own.get("/healthz").status_code == 200
+        assert own.get("/readyz").status_code == 200
     with pytest.raises(Exception, match="needs all its segments"):
         build(Settings((str(fresh),)))
 

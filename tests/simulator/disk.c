@@ -1,8 +1,8 @@
 /* Records what a process writes below a folder, so that a loss of power can be played: `LD_PRELOAD`.
 
 The record is a file of entries: letter, length of path, path, offset, length of data, data. Letters:
-w: data at an offset; t: cut to a length (the offset); s: flushed to the disk; r: renamed to the path in data;
-u: removed; m: folder made; d: folder removed. Only after record_to() something is recorded. */
+w: data at an offset; t: cut to a length (the offset); c: made; f: flushed to the disk, with its whole content; s: a
+folder, flushed; r: renamed to the path in data; u: removed; m: folder made; d: folder removed. Only after record_to() something is recorded. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -124,12 +124,30 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count) {
 CUT(ftruncate, off_t)
 CUT(ftruncate64, off64_t)
 
+/* What a library writes by stdio passes by here, so a flush records the whole content of a file. */
+static void flushed(int descriptor) {
+    char path[4096], link[64];
+    struct stat about;
+    if (!of(descriptor, path)) return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    static int (*plain_open)(const char *, int, ...);
+    if (!plain_open) plain_open = dlsym(RTLD_NEXT, "open");
+    int reading = plain_open(link, O_RDONLY);
+    if (reading < 0 || fstat(reading, &about) || !S_ISREG(about.st_mode)) entry('s', path, 0, "", 0);
+    else {
+        char *content = malloc(about.st_size + 1);
+        ssize_t length = read(reading, content, about.st_size);
+        entry('f', path, 0, content, length < 0 ? 0 : length);
+        free(content);
+    }
+    if (reading >= 0) close(reading);
+}
+
 #define FLUSH(name) \
     int name(int descriptor) { \
         PLAIN(int, #name, int); \
-        char path[4096]; \
         int done = plain(descriptor); \
-        if (!done && of(descriptor, path)) entry('s', path, 0, "", 0); \
+        if (!done) flushed(descriptor); \
         return done; \
     }
 FLUSH(fsync)

@@ -54,11 +54,6 @@ class File:
         else:
             self.kept[offset : offset + len(data)] = data
 
-    def flush(self) -> None:
-        for change in self.pending:
-            self.apply(*change)
-        self.pending.clear()
-
     def lose(self, draws: random.Random) -> None:
         """Only some of the pending writes came to the disk, and some of these in part."""
         style = draws.choice(("none", "some", "first"))
@@ -110,12 +105,13 @@ def crash(folder: Path, before: Path, log: Path, *, seed: int) -> None:
                 steps.append(("link", path, "", live[path]))
             if letter != "c":
                 live[path].pending.append((offset, data if letter == "w" else None))
-        elif letter == "s":
-            if path in live:
-                live[path].flush()
-            touched = (number for number, (_, one, two, _) in enumerate(steps, 1) for name in (one, two)
-                       if name and path in (name, os.path.dirname(name)))  # fmt: skip
-            certain = max(certain, *touched, 0)
+        elif letter in "sf":
+            if letter == "f":
+                file = live.setdefault(path, File())
+                file.kept, file.pending = bytearray(data), []
+            for number, (_, one, two, _) in enumerate(steps, 1):
+                if any(name and path in (name, str(Path(name).parent)) for name in (one, two)):
+                    certain = max(certain, number)
         else:
             target = os.fsdecode(data)
             steps.append((letter, path, target, None))

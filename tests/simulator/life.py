@@ -1,4 +1,4 @@
-"""An archive that lives: what happens to its files and its index is drawn from a seed, and a plain model says what must be.
+"""An archive that lives: a seed draws what happens to its files and its index, and a plain model says what must be.
 
 The model is dictionaries. Every operation on the index runs in a child of its own, which may be killed; another child
 then reads the whole index, which must be what the model says: after an operation that ended, what comes after it; after
@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import sys
@@ -144,7 +145,7 @@ def child(work: Callable[[], Any], *, kill: Callable[[], None] | None = None, wa
                 answer = Outcome("done", work())
             except SubtextError as problem:
                 answer = Outcome("refused", f"{type(problem).__name__}: {problem}")
-            except BaseException:
+            except Exception:  # noqa: BLE001 (told to the parent)
                 answer = Outcome("failed", traceback.format_exc())
             sys.setprofile(None)
             with os.fdopen(writing, "wb") as told:
@@ -273,7 +274,7 @@ class Life:
             os.utime(file, (second, second))
 
     def some(self, folder: Path) -> Path | None:
-        found = sorted(p for p in folder.rglob("*.bmp") if p.is_file() and not p.is_symlink())
+        found = sorted(p for p in folder.rglob("*.bmp") if p.is_file() and not p.is_symlink() and p not in LOCKED)
         found = [p for p in found if not any(part.startswith((".", "@")) for part in p.relative_to(folder).parts)]
         return self.draws.choice(found) if found else None
 
@@ -316,11 +317,11 @@ class Life:
         return file.name
 
     def repair(self) -> str:
+        LOCKED.clear()
         for folder in (self.photos, self.pictures):
-            for file in folder.rglob("*.bmp"):
+            for file in sorted(folder.rglob("*.bmp")):
                 if file.is_file() and not readable(file):
                     self.write(file, self.new_picture())
-        LOCKED.clear()
         return ""
 
     def lock(self) -> str:
@@ -387,7 +388,9 @@ class Life:
         return name
 
     def filled(self, row: dict[str, Any]) -> dict[str, Any]:
-        words = " ".join(self.draws.sample(WORDS, 3))
+        self.count += 1
+        # No other text has the last word: after a compaction nothing is left of it.
+        words = " ".join([*self.draws.sample(WORDS, 3), f"only{self.seed}x{self.count}x"])
         return {
             **row,
             "caption": words,
@@ -448,7 +451,7 @@ class Life:
         return found, unread, bool(found)
 
     def table_read(self) -> tuple[dict[str, tuple[bytes, dict[str, Any], str]], set[str], bool, bool]:
-        """Id -> (bytes, metadata, caption); unreadable ids; whether anything can be used; and whether a row is cut off."""
+        """Id -> (bytes, metadata, caption); unreadable ids; whether anything can be used; whether a row is cut off."""
         found, unread = dict[str, tuple[bytes, dict[str, Any], str]](), set[str]()
         lines, unclear = self.table.read_text().splitlines(), False
         for line in lines:
@@ -619,6 +622,11 @@ class Life:
         from subtext.api.index.maintain import compact_index
 
         self.do("compact", lambda: compact_index(self.index), self.state, refused=False)
+        if self.trace[-1].endswith(": done") and self.store == "folder":
+            content = b"".join(p.read_bytes() for p in sorted(Path(self.index).rglob("*")) if p.is_file())
+            kept = {word for words, _ in self.state.texts.values() for word in words.split()}
+            left = {word.decode() for word in re.findall(rb"only\d+x\d+x", content)} - kept
+            self.require(not left, f"what was deleted is still on the disk: {left}")
         return ""
 
     def move_model(self) -> str:
@@ -651,14 +659,15 @@ class Life:
             try:
                 time.sleep(delay)
                 told = child(lambda: delete_from_index(self.index, (chosen,)))
-                (self.place / "beside").write_text(told.kind)
+                (self.place / "beside").write_text(f"{told.kind} {told.value if told.kind == 'refused' else ''}")
             finally:
                 os._exit(0)
         outcome = child(lambda: self.api().update_index(self.index, **QUIET))
         os.waitpid(beside, 0)
-        deleted = (self.place / "beside").read_text()
-        self.trace[-1] += f" {chosen}: {outcome.kind}, {deleted}"
-        self.require(outcome.kind in ("done", "refused"), f"the update beside a deletion: {outcome}")
+        deleted, _, why = (self.place / "beside").read_text().partition(" ")
+        self.trace[-1] += f" {chosen}: {outcome.kind}, {deleted} {why[:150]}"
+        busy = "IndexLockedError" in (str(outcome.value) if outcome.kind == "refused" else why)
+        self.require(busy or outcome.kind == deleted == "done", f"two writers: {outcome}; {deleted} {why}")
         if outcome.kind == "done":
             self.state = after
         if deleted == "done":
@@ -708,8 +717,8 @@ class Life:
     def step(self) -> None:
         """One thing that happens, and the comparison after it."""
         of_files = (
-            self.add_photo, self.rename_photo, self.rename_folder, self.replace_file, self.damage, self.repair, self.lock,
-            self.remove_file, self.unmount, self.stray, self.edit_table, self.edit_table, self.jump,
+            self.add_photo, self.rename_photo, self.rename_folder, self.replace_file, self.damage, self.repair,
+            self.lock, self.remove_file, self.unmount, self.stray, self.edit_table, self.edit_table, self.jump,
         )  # fmt: skip
         of_index = (
             self.update, self.update, self.update, self.watch, self.add, self.delete, self.compact, self.move_model,

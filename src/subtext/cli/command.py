@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from subtext.errors import ArgumentError, Setting, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
 from subtext.settings.to_click import to_click
+from subtext.text_helpers import json_text
 
 HELP = ("-h", "--help")
 BOTH = "_option"
@@ -253,7 +253,7 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
         for warning in getattr(result, "warnings", ()):
             click.echo(printable(f"warning: {warning}"), err=True)
         if as_json:
-            click.echo(printable(dumps(result.to_json(), indent=2, ensure_ascii=False)))
+            click.echo(printable(json_text(result.to_json(), indent=2)))
         elif result is not None:
             click.echo(printable(entry.text(result)))
         if code := entry.exit_code(result):
@@ -308,7 +308,7 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
         # The command turns it into a usage error.
         raise
     except click.ClickException as error:
-        error.message = without_long_words(error.message)
+        vars(error)["message"] = without_long_words(error.message)
         raise
     except SubtextError as error:
         click.echo(printable(without_long_words(f"error: {error}")), err=True)

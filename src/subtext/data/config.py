@@ -77,7 +77,7 @@ class DataConfig:
     form: str | None = None
 
     def __post_init__(self) -> None:
-        for field in fields_of(type(self)):
+        for field in fields_of(DataConfig):
             if reason := field.why_not(getattr(self, field.name)):
                 raise ArgumentError(f"{field.name} {reason}", field=field.name)
         for name in _PATHS:

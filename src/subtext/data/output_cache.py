@@ -26,6 +26,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -289,20 +290,26 @@ class OutputCache:
         Raises:
             OutputError: If the cache cannot be written.
         """
-        gone, count = set(contents), 0
+        gone, count = frozenset(contents), 0
         for folder in _folders(self.folder):
+            _remove_abandoned(folder)
             for path in _segments(folder):
                 segment = OutputSegment.open(path)
-                held = 0 if segment is None else sum(bytes(row) in gone for row in segment.contents)
-                if segment is not None and held:
+                if segment is None:
+                    _remove(path)  # Nobody can tell what is in a damaged one.
+                elif held := sum(bytes(row) in gone for row in segment.contents):
                     _merge(folder, [segment], without=gone)
                     count += held
         return count
 
     def clear(self) -> None:
-        """Remove everything; the folder stays."""
+        """Remove everything; the folder stays.
+
+        Raises:
+            OutputError: If the cache cannot be written.
+        """
         for folder in _folders(self.folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
 
 
 @dataclass
@@ -393,7 +400,8 @@ class OutputWriter:
         self._contents, self._outputs, self._parts, self._pooled, self._bytes = [], [], [], [], 0
         small = [path for path in _segments(folder) if _used(path)[1] < _SMALL]
         if len(small) >= _MANY:
-            _merge(folder, [segment for segment in map(OutputSegment.open, small) if segment is not None])
+            with suppress(OutputError):  # They stay as they are.
+                _merge(folder, [segment for segment in map(OutputSegment.open, small) if segment is not None])
 
 
 def user_cache() -> OutputCache | None:
@@ -530,7 +538,7 @@ def _write(
     write_folder(folder / secrets.token_hex(8), fill)
 
 
-def _merge(folder: Path, segments: Sequence[OutputSegment], *, without: set[bytes] = frozenset()) -> None:  # type: ignore[assignment]
+def _merge(folder: Path, segments: Sequence[OutputSegment], *, without: frozenset[bytes] = frozenset()) -> None:
     """Write several segments as one, without some items, and remove them; outputs that are damaged are left out."""
     contents: list[bytes] = []
     outputs: list[int] = []
@@ -551,7 +559,16 @@ def _merge(folder: Path, segments: Sequence[OutputSegment], *, without: set[byte
     if contents:
         _write(folder, contents, outputs, parts, pooled, masked=any(segment.masked for segment in segments))
     for segment in segments:
-        shutil.rmtree(segment.path, ignore_errors=True)
+        _remove(segment.path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder that another process may have removed already."""
+    with written_to(path):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _items(segment: OutputSegment) -> Iterator[tuple[bytes, int]]:

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib.metadata import version
+from math import nan
 from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
@@ -34,6 +35,7 @@ from torch import Tensor, nn
 from subtext.data.atomic import write_file, write_folder, write_text
 from subtext.data.config import DataConfig
 from subtext.errors import CheckpointError
+from subtext.text_helpers import json_text
 from subtext.version import DRAWS, FORMAT, require_format
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
@@ -97,7 +99,7 @@ class Record:
         Returns:
             The text, which ends with a line break.
         """
-        return json.dumps(self.plain(), indent=2, ensure_ascii=False) + "\n"
+        return json_text(self.plain(), indent=2) + "\n"
 
     def plain(self) -> dict[str, Any]:
         """The record as plain data.
@@ -130,6 +132,8 @@ class Record:
                 expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
                 if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
                     raise TypeError(f"'{name}' is {values[name]!r:.60}")
+            for name in ("best", "start"):  # JSON has null for what is no number.
+                values[name] = {key: nan if value is None else value for key, value in values.get(name, {}).items()}
             source = values.pop("data", {})
             methods = tuple((str(name), dict(arguments)) for name, arguments in values.pop("methods", ()))
             phases = tuple(dict(phase) for phase in values.pop("phases", ()))

@@ -409,7 +409,8 @@ class Index:
                 results: Sequence[Answer | SubtextError]
                 results = [self.answer(group[0], hints=False)] if len(group) == 1 else self._answer_texts(group)
                 if hints:
-                    results = [self.with_hints(answer, query) for answer, query in zip(results, group, strict=True)]
+                    pairs = zip(results, group, strict=True)
+                    results = [self.with_hints(one, query) if isinstance(one, Answer) else one for one, query in pairs]
             except SubtextError as problem:
                 alone = partial(self.answer_many, hints=hints)
                 results = [problem] if len(group) == 1 else [alone([query])[0] for query in group]

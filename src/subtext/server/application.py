@@ -9,12 +9,13 @@ import base64
 import binascii
 import hashlib
 import os
+import sys
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast, no_type_check
+from typing import Annotated, Any, Literal, TypeVar, cast, no_type_check
 
 import anyio.to_thread
 import numpy as np
@@ -22,7 +23,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query as QueryParameters, Reque
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from subtext.data.dates import Interval, days
@@ -50,6 +51,8 @@ PAGE = Path(__file__).parent / "page"
 PAGE_TYPES = {
     ".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
 }  # fmt: skip
+SWITCH_SECONDS = 0.001
+"""Seconds of Python that a thread computes before another one may."""
 SPARE_THREADS = 16
 """Threads for what is answered however busy the server is."""
 REFERENCE = "#/components/schemas/{model}"
@@ -488,6 +491,8 @@ def build(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         # Requests mostly wait for the one thread that computes: each may have a thread to wait in.
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.limits.max_requests + SPARE_THREADS
+        # The thread that reads requests gets its turn among them soon.
+        sys.setswitchinterval(SWITCH_SECONDS)
         yield
         state.close()
 
@@ -520,7 +525,8 @@ def build(settings: Settings) -> FastAPI:
 
     app.add_middleware(Guard, state=state)
     described = app.openapi()
-    forms = [(form, "validation") for form in (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)]
+    bodies: tuple[type[BaseModel], ...] = (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in bodies]
     described["components"]["schemas"] |= models_json_schema(forms, ref_template=REFERENCE)[1]["$defs"]
     if not settings.read_token:
         # This server needs a token for changes alone.

@@ -254,7 +254,10 @@ class Decoder:
         return self._ask({"work": "thumbnail", "size": size}, data)[1]
 
     def close(self) -> None:
-        """End the child."""
+        """End the child, whatever it does."""
+        child = self._child
+        if child is not None:
+            child.kill()
         with self._turn:
             self._end()
 
@@ -383,6 +386,8 @@ def main() -> None:
     """Decode what comes on standard input, until its end."""
     pixels = int(sys.argv[1])
     source, out = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # Answers go before pictures.
+    os.nice(5)
     Image.init()
     _limited(pixels)
     out.write(_READY)

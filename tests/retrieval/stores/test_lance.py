@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -1026,3 +1027,15 @@ def test_process_may_fork_after_opening(store: LanceStore) -> None:
     if not child:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0 and store.counts["images"] == 40
+
+
+def test_move_killed_before_its_first_commit_is_no_obstacle(store: LanceStore) -> None:
+    begun = store.create_replacement(replace(stored_items.manifest(), fingerprint="3" * 32, width=3))
+    shutil.rmtree(Path(begun.uri) / "_versions")
+    assert store.pending_move() is None
+    with store.writing("delete") as writer:
+        writer.delete("images", ["p0"])
+        writer.compact()
+    assert damage(store) == [] and "p0" not in stored_items.ids(store)
+    now = killed_lance.moved(store.path, 3, range(1, 5))
+    assert now.manifest.width == 3 and not Path(begun.uri).exists() and damage(now) == []

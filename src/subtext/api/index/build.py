@@ -1058,7 +1058,7 @@ def import_index(
         for side in SIDES:
             _put(writer, side, content, dataset, job)
         if opened is not None:
-            keep_text_side(writer.store, opened, () if dataset is None else dataset.texts.values)
+            keep_text_side(writer, opened, () if dataset is None else dataset.texts.values)
         writer.finish(job)
         writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}

@@ -28,6 +28,7 @@ import math
 import os
 import re
 import shutil
+import socket
 import sqlite3
 import tempfile
 import threading
@@ -599,17 +600,32 @@ class FolderWriter(SqlWriter):
         super().__init__(store, manifest)
         self.tables = sqlite
         self.held = store.held
+        self.held_store = HeldFolder(inside(self.held.here, manifest.store))
         self._segment_number = sqlite.state("segment")
 
     @property
     def inner(self) -> Path:
-        """The folder of tables and segments, through the index that was opened."""
-        return self.held.here / self.manifest.store
+        """The folder of tables and segments that was opened."""
+        return self.held_store.here
 
     @property
     def text_side(self) -> Path:
-        """The folder for the text side of the model, through the index that was opened."""
+        """The folder for the text side of the model, through the folder that was opened."""
         return self.inner / TEXT_SIDE
+
+    def require_there(self, done: str = "nothing of this change was made") -> None:
+        """Require that the index is still what its path leads to.
+
+        Args:
+            done: What was done so far, for the message.
+
+        Raises:
+            IndexMovedError: If another one has taken its place.
+        """
+        self.held.require_there(done)
+        self.held_store.require_there(done)
+        if not self.tables.is_current:
+            raise IndexMovedError(f"{self.tables.file} was replaced while it was used; {done}; restore a backup")
 
     def clean(self) -> None:
         """Remove what an interrupted writer left behind, and finish what it had acknowledged.
@@ -722,12 +738,13 @@ class FolderWriter(SqlWriter):
                     continue
                 with closing(unfinished), closing(SqliteTables(other / TABLES, write=True)) as tables:
                     writer = FolderWriter(unfinished, tables, unfinished.manifest)
-                    writer.clean()
-                    for side in SIDES:
-                        # A store that was copied back from elsewhere may hold what was deleted meanwhile.
-                        absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
-                        writer.delete(side, absent, keep_texts=True, remember=False)
-                    lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
+                    with writer.held_store.naming():
+                        writer.clean()
+                        for side in SIDES:
+                            # A store that was copied back from elsewhere may hold what was deleted meanwhile.
+                            absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
+                            writer.delete(side, absent, keep_texts=True, remember=False)
+                        lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
 
     @contextmanager
@@ -740,7 +757,7 @@ class FolderWriter(SqlWriter):
         with self.tables.transaction(write=True):
             yield
             self.count_change()
-            self.held.require_there()
+            self.require_there()
         with self._behind_commit():
             self._acknowledge()
 
@@ -1204,7 +1221,8 @@ class Folder(Store):
                 except (FileNotFoundError, SearchIndexError) as problem:
                     # A compaction has removed segments, or another folder has taken the place, meanwhile.
                     missing = isinstance(problem, FileNotFoundError)
-                    if attempt < ATTEMPTS - 1 and (missing or not opened.held.is_there):
+                    again = missing or isinstance(problem, IndexMovedError) or not opened.held.is_there
+                    if attempt < ATTEMPTS - 1 and again:
                         continue
                     if missing:
                         raise SearchIndexError(
@@ -1232,6 +1250,8 @@ class Folder(Store):
         revision = self._require_acknowledged(manifest, sqlite)
         segments, cache = self._loaded(opened, sqlite, revision)
         opened.held.require_there()
+        if not sqlite.is_current:
+            raise IndexMovedError(f"{sqlite.file.parent} was replaced while it was opened; try again")
         counts = {side: sqlite.state(side) for side in SIDES}
         return FolderView(self.manifest, revision, counts, sqlite, segments, self, opened.held, cache=cache)
 
@@ -1275,15 +1295,19 @@ class Folder(Store):
                 raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
             with closing(SqliteTables(inside(held.here, manifest.store) / TABLES, write=True)) as sqlite:
                 sqlite.require_format(self.path)
-                held.require_there()
                 self._written = opened
-                writer = FolderWriter(self, sqlite, manifest)
                 try:
-                    writer.clean()
-                    yield writer
-                    held.require_there(f"what `{verb}` had done until then is in it")
+                    writer = FolderWriter(self, sqlite, manifest)
+                    with writer.held_store.naming():
+                        try:
+                            writer.require_there()
+                            writer.clean()
+                            yield writer
+                            writer.require_there(f"what `{verb}` had done until then is in it")
+                        finally:
+                            self.manifest = writer.manifest
                 finally:
-                    self.manifest, self._written = writer.manifest, None
+                    self._written = None
                     sqlite.empty_log()
 
     def check(self) -> list[IndexIssue]:
@@ -1384,8 +1408,9 @@ class Folder(Store):
                 hashes = view.records("deleted")
             with closing(SqliteTables(target / TABLES, write=True)) as tables:
                 taken_over = FolderWriter(new, tables, begun)
-                taken_over.apply(Change(remembered=[digest for (digest,) in hashes]))
-            writer.held.require_there()
+                with taken_over.held_store.naming():
+                    taken_over.apply(Change(remembered=[digest for (digest,) in hashes]))
+            writer.require_there()
             write_text(writer.held.here / MANIFEST, taken_over.manifest.to_json())
             (target / PENDING).unlink()
         return Folder(self.path)

@@ -1572,7 +1572,8 @@ class LanceStore(Store):
             try:
                 lance.dataset(place(location, table), storage_options=PATIENCE)
             except ValueError as problem:
-                if "was not found" in str(problem):
+                # A process that was killed before the first commit leaves a folder without versions.
+                if "was not found" in str(problem) or re.search(r"Not found: \S*/_versions\b", str(problem)):
                     return False
                 raise
         return True
@@ -1761,7 +1762,12 @@ class LanceStore(Store):
             used = {*self.earlier, self.table, state.get("moving")}
             unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
             for table in unused:
-                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+                if self.exists(self.path, table):
+                    lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+                    continue
+                if self.path.startswith("lance://"):
+                    inside(Path(self.uri).parent, table)
+                filesystem.delete_dir(f"{folder.rpartition('/')[0]}/{table}")
             freed = 0
             for table in self.earlier:
                 earlier = lance.dataset(place(self.path, table), storage_options=PATIENCE)

@@ -10,7 +10,8 @@ may write at once. They embed side by side and take turns for their changes: eac
 locks that one row until it is committed.
 
 Up to a number of items (`Manifest.exact_up_to`), and for filters that leave no more than that, all vectors are
-compared. Beyond it pgvector's HNSW graph is searched, with a filter until enough rows pass it (iterative scan). Either
+compared. Beyond it pgvector's HNSW graph is searched; where too few of the rows found pass a filter, all that pass it
+are compared: the filter may pass none but far items, whose order the graph does not know. Either
 way the best rows are scored again in float64: hits and scores are those of a folder.
 
 A graph contains the rows up to some key, and later rows are not added to it: inserting a row costs the server eight
@@ -80,7 +81,10 @@ EXACT_UP_TO = 20_000
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
 """Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
 MAX_SCAN = 100_000
-"""Rows that a search of the graph with a filter scans at most, before all rows that pass it are compared."""
+"""Rows that a search of the graph finds at most."""
+SPREAD, DEARER = 2, 5
+"""How many times more rows are found than pass a filter that is spread evenly; cost of finding a row by the graph, in
+rows that are compared."""
 LATER = 0.1
 """Share of the vectors that may have come after the graph, before it is built again."""
 
@@ -384,14 +388,27 @@ class GraphVectors:
             Q hits, best first.
         """
         possible = self.count if among is None else len(among)
+        reach = (
+            self._depth(top) if among is None else math.ceil(SPREAD * self._depth(top) * self.count / max(1, possible))
+        )
         by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
+        by_graph = (
+            by_graph
+            and reach <= MAX_SCAN
+            and (among is None or DEARER * reach < possible * self.manifest.views[self.side])
+        )
         results = []
         for query in queries:
-            hits = self._search(query, top, among, by_graph=by_graph)
-            if by_graph and len(hits.keys) < min(top, possible):
-                hits = self._search(query, top, among, by_graph=False)
+            hits = self._search(query, top, among, reach=reach) if by_graph else None
+            if hits is None or len(hits.keys) < min(top, possible):
+                hits = self._search(query, top, among)
+            assert hits is not None  # All rows were compared.
             results.append(hits)
         return results
+
+    def _depth(self, top: int) -> int:
+        """Rows among which the best items are, whatever their other vectors."""
+        return top * max(1, self.manifest.views[self.side]) + MARGIN
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index.
@@ -417,18 +434,21 @@ class GraphVectors:
         vectors = np.array([vector.to_numpy() for (vector,) in rows], dtype=np.float32)
         return vectors.reshape(len(unique), views, width)[positions]
 
-    def _search(self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, by_graph: bool) -> Hits:
-        depth = top * max(1, self.manifest.views[self.side]) + MARGIN
+    def _search(
+        self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, reach: int = 0
+    ) -> Hits | None:
+        """The best items; with `reach` by that many rows of the graph, or None where too few of them pass a filter."""
+        depth = self._depth(top)
         # A sum is not what the graph is ordered by: PostgreSQL then compares every row.
         orders = {"true": "(vector <#> ?) + 0.0"}
-        if by_graph and self.graph is not None:
+        if reach and self.graph is not None:
             # PostgreSQL uses the graph only where the rows are plainly among its own.
             last, later = self.graph
             orders = {f"key <= {last}": "vector <#> ?"} | ({f"key > {last}": orders["true"]} if later else {})
             self.tables.run(
                 "SELECT set_config('hnsw.ef_search', ?, true), set_config('hnsw.iterative_scan', 'relaxed_order', "
                 "true), set_config('hnsw.max_scan_tuples', ?, true)",
-                str(min(MAX_EF_SEARCH, max(EF_SEARCH, depth))),
+                str(min(MAX_EF_SEARCH, max(EF_SEARCH, reach))),
                 str(MAX_SCAN),
             )
         keys = [] if among is None else [_array(among)]
@@ -436,8 +456,18 @@ class GraphVectors:
         for condition, order in orders.items():
             where = f"{condition} AND key = ANY(?::bigint[])" if keys else condition
             statement = f"SELECT key, vector FROM {self.side}_vectors WHERE {where} ORDER BY {order} LIMIT ?"
+            # All that pass among the nearest of all: a walk that ends with the first that pass may end far from the
+            # best of them.
+            walked = bool(keys) and "+" not in order
+            if walked:
+                near = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
+                statement = f"SELECT key, vector FROM ({near}) AS near WHERE key = ANY(?::bigint[])"
             for view in query:
-                rows += self.tables.run(statement, *keys, view, depth, binary=True)
+                values = (view, reach, *keys) if walked else (*keys, view, depth)
+                passing = self.tables.run(statement, *values, binary=True)
+                if walked and len(passing) < depth:
+                    return None
+                rows += passing
         vectors = np.array([vector.to_numpy() for _, vector in rows], dtype=np.float32).reshape(-1, query.shape[1])
         return Hits(*rescore_top_k(query, vectors, np.array([key for key, _ in rows], dtype=np.int64), top))
 
