@@ -1,4 +1,8 @@
-CREATE TABLE manifest (one boolean PRIMARY KEY DEFAULT true CHECK (one), json text NOT NULL);
+-- layout: how these tables look, for verify; moving: the schema of an unfinished move; of such a schema, whose it is.
+CREATE TABLE manifest (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one), json text NOT NULL, layout text NOT NULL DEFAULT '', moving text,
+    beside text
+);
 CREATE TABLE state (name text PRIMARY KEY, value bigint NOT NULL);
 CREATE TABLE items (
     key bigint PRIMARY KEY, side smallint NOT NULL, id text NOT NULL, folded_id text NOT NULL, path text, text text,
@@ -29,4 +33,6 @@ CREATE TABLE jobs (
 );
 CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now());
 INSERT INTO state VALUES
-    ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0), ('facets', 0);
+    ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0),
+    -- Sums over all rows, and over these numbers, by which verify knows that none is missing or another.
+    ('facets', 0), ('items', 0), ('links', 0), ('deleted', 0), ('jobs', 0), ('kept', 0), ('seal', 0);

@@ -31,6 +31,7 @@ from subtext.retrieval.stores.item import (
     Side,
     StoredRow,
     deletion_hash,
+    row_sum,
 )
 from subtext.retrieval.stores.store import View, Writer
 from subtext.version import require_format
@@ -486,7 +487,9 @@ class SqlWriter(Writer):
         self._insert_links(change.links)
         hashes = [deletion_hash(side, entry.id) for entry in change.entries]
         for start in range(0, len(hashes), CHUNK):
-            self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes[start : start + CHUNK])
+            statement = "DELETE FROM forgotten WHERE hash = ANY(?::bytea[]) RETURNING hash"
+            again = self.tables.run(statement, hashes[start : start + CHUNK])
+            self.add_to("deleted", -sum(row_sum(digest) for (digest,) in again))
         deleted = self._delete(change)
         self._remember(change.remembered)
         job = None if change.job is None else self._note(change.job)
@@ -575,26 +578,42 @@ class SqlWriter(Writer):
         return deleted
 
     def _remember(self, hashes: Sequence[bytes]) -> None:
-        rows = [(digest,) for digest in hashes]
-        self.tables.run_many("INSERT INTO forgotten VALUES (?) ON CONFLICT DO NOTHING", rows)
+        for start in range(0, len(hashes), CHUNK):
+            some = list(dict.fromkeys(hashes[start : start + CHUNK]))
+            known = self.tables.run("SELECT hash FROM forgotten WHERE hash = ANY(?::bytea[])", some)
+            new = sorted(set(some).difference(bytes(digest) for (digest,) in known))
+            self.tables.run_many("INSERT INTO forgotten VALUES (?)", [(digest,) for digest in new])
+            self.add_to("deleted", sum(map(row_sum, new)))
 
     def _note(self, update: JobUpdate) -> int:
         """Note a job in the journal; its number."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        if update.number is not None:
-            if update.finished:
-                self.tables.run("UPDATE jobs SET finished = ?, done = total WHERE number = ?", now, update.number)
-            else:
-                self.tables.run("UPDATE jobs SET done = ? WHERE number = ?", update.done, update.number)
-            return update.number
-        unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
-        for number, source in self.tables.run(unfinished, update.verb):
-            if json_object(source) == json_object(update.source_json):
-                self.tables.run("UPDATE jobs SET total = ?, done = 0 WHERE number = ?", update.total, number)
-                return int(number)
-        statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
-        ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
+        now, number = datetime.now(UTC).isoformat(timespec="seconds"), update.number
+        if number is None:
+            unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
+            rows = self.tables.run(unfinished, update.verb)
+            same = [job for job, source in rows if json_object(source) == json_object(update.source_json)]
+            if same:
+                self._change_job(int(same[0]), "total = ?, done = 0", update.total)
+                return int(same[0])
+            statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
+            ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
+            self.add_to("jobs", self._job_sum(int(number)))
+        elif update.finished:
+            self._change_job(number, "finished = ?, done = total", now)
+        else:
+            self._change_job(number, "done = ?", update.done)
         return int(number)
+
+    def _change_job(self, number: int, change: str, *values: Any) -> None:
+        """Change columns of a job."""
+        before = self._job_sum(number)
+        self.tables.run(f"UPDATE jobs SET {change} WHERE number = ?", *values, number)
+        self.add_to("jobs", self._job_sum(number) - before)
+
+    def _job_sum(self, number: int) -> int:
+        """The checksum of a job; 0 for none of this number."""
+        statement = "SELECT number, verb, source, started, finished, done, total FROM jobs WHERE number = ?"
+        return sum(row_sum(*row) for row in self.tables.run(statement, number))
 
 
 def _plain(number: Any) -> Any:
