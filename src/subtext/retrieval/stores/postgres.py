@@ -879,8 +879,8 @@ class DatabaseWriter(SqlWriter):
         if refused := [table for table in _TABLES if any(f'"{table}"' in line for line in passed)]:
             raise OutputError(
                 f"{self.store.address} needs to be compacted by its owner, or by a user with the right MAINTAIN: "
-                f"{len(refused)} of {len(_TABLES)} tables were passed over, and rows of deleted items stay there; compact "
-                "it as the user who built it"
+                f"{len(refused)} of {len(_TABLES)} tables were passed over, and rows of deleted items stay there; "
+                "compact it as the user who built it"
             )
         lines = [f"a graph of {side} was built" for side in built]
         lines += [f"the graph of {side} was dropped: every vector is compared" for side in dropped]
@@ -943,7 +943,14 @@ class DatabaseWriter(SqlWriter):
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
         number = SIDES.index(side)
         items = (
-            (key, number, entry.id, entry.id.casefold(), vectors_digest(of_item), *self._columns(number, key, entry))
+            (
+                key,
+                number,
+                entry.id,
+                entry.id.casefold(),
+                vectors_digest(of_item, key),
+                *self._columns(number, key, entry),
+            )
             for key, entry, of_item in zip(keys, entries, vectors, strict=True)
         )
         columns = "vectors_digest, path, text, metadata, content, stamp, digest, words, length"
@@ -978,7 +985,7 @@ class DatabaseWriter(SqlWriter):
         ((texts, length),) = self.tables.run(statement, list(keys))
         self.add_to("worded", sign * int(texts))
         self.add_to("words", sign * int(length))
-        rows = self.tables.run("SELECT key, digest, vectors_digest FROM items WHERE key = ANY(?::bigint[])", list(keys))
+        rows = self.tables.run("SELECT key, digest FROM items WHERE key = ANY(?::bigint[])", list(keys))
         self.add_to("items", sign * sum(row_sum(*row) for row in rows))
 
     def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
@@ -1409,7 +1416,7 @@ def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
             complete = len(stored) == views
             for where, what, wrong in (
                 (table, f"{{0}} without {views} vectors", not complete),
-                (table, "{0} with changed or damaged vectors", complete and vectors_digest(stored) != digest),
+                (table, "{0} with changed or damaged vectors", complete and vectors_digest(stored, key) != digest),
                 ("facets", "what {0} can be filtered by differs from the metadata", key in other_facets),
                 ("items", "the words of {1} differ from the texts", key in other_words),
             ):
@@ -1424,7 +1431,7 @@ def _check_sums(view: DatabaseView, moment: Moment) -> Iterator[IndexIssue]:
     """The tables that nothing else tells of, against the sums of their rows, and how all tables look."""
     run, state = view.tables.run, view.state
     sums: dict[str, Callable[[], Iterable[int]]] = {
-        "items": lambda: (row_sum(*row) for row in view.tables.stream("SELECT key, digest, vectors_digest FROM items")),
+        "items": lambda: (row_sum(*row) for row in view.tables.stream("SELECT key, digest FROM items")),
         "links": lambda: (link_sum(*row) for row in view.tables.stream("SELECT image, text FROM links")),
         "deleted": lambda: (row_sum(*row) for row in view.tables.stream("SELECT hash FROM forgotten")),
         "jobs": lambda: (row_sum(*row) for row in view.tables.stream(_JOBS)),
