@@ -111,7 +111,7 @@ def write_cache(
             np.save(new / "items.npy", digests)
             _run(branch, sources, new, about=about, device=device)
 
-        write_folder(path, write, replace=False)
+        write_folder(path, write, existing="keep")
     return path
 
 

@@ -457,11 +457,11 @@ PROBES = ("a", "Zoë's dogs: 3.5 km, 北京 🚣🏽 -- xyzzy?", "the quick brow
 """Texts that are compared as well: short, strange, and longer than a model takes."""
 
 
-def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
+def keep_text_side(writer: Writer, model: Model, texts: Sequence[object]) -> str:
     """Keep the text side of an index's model in the index, so that a search by words opens no model.
 
     Args:
-        store: The index; a store that has no folder keeps none.
+        writer: Of the index; a store that has no folder keeps none.
         model: The model that made the index.
         texts: Of the index: some of them are embedded by the arrays and by the model, and have to be equal to
             `TOLERANCE`.
@@ -469,15 +469,15 @@ def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
     Returns:
         Why there is none; "" where it is kept, has been before, or the store keeps none.
     """
-    folder = store.text_side
+    folder, fingerprint = writer.text_side, writer.manifest.fingerprint
     if folder is None:
         return ""
     try:
-        TextSide.open(folder, store.manifest.fingerprint)
+        TextSide.open(folder, fingerprint)
         return ""
     except SearchIndexError:
         pass  # Not there yet, or of no use.
-    side = _text_side(model.text, store.manifest.fingerprint)
+    side = _text_side(model.text, fingerprint)
     if isinstance(side, str):
         return side
     strings = [text for text in texts if isinstance(text, str) and text.strip()]
@@ -488,7 +488,7 @@ def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
     if not difference <= TOLERANCE:
         return f"plain arrays give vectors that differ from the model's by {difference:.1e}, more than {TOLERANCE:.0e}"
     # Other writers, which a store may have at the same time, write the same.
-    write_folder(folder, replace(side, difference=difference).save, replace=folder.exists())
+    write_folder(folder, replace(side, difference=difference).save, existing="replace" if folder.exists() else "keep")
     return ""
 
 

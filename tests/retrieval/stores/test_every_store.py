@@ -200,7 +200,7 @@ def test_lost_and_foreign_changes_raise(shared: Store) -> None:
     shared.require_revision(now.next(), now)
     with pytest.raises(SearchIndexError, match="the last ones were lost, and deleted items may be back; restore a bac"):
         shared.require_revision(now, now.next())
-    with pytest.raises(SearchIndexError, match="but others than it acknowledged: its files are of two copies"):
+    with pytest.raises(SearchIndexError, match="but others than were acknowledged: its files are of two copies"):
         shared.require_revision(now.next(), now.next())
     with pytest.raises(SearchIndexError, match="it has those of another index"):
         shared.require_revision(replace(now, identity="0" * 32), now)

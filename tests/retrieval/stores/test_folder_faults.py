@@ -282,7 +282,7 @@ def test_changed_byte_of_tables_is_detected_or_harmless(whole: Path, tmp_path: P
         ("DELETE FROM links WHERE text = 't3'", "links changed or damaged"),
         ("DELETE FROM words WHERE rowid = 50", "the words of 1 text differ"),
         ("DELETE FROM tombstones", "vectors of images belong to no item"),
-        ("UPDATE state SET value = 1 WHERE name = 'generation'", "some were lost"),
+        ("UPDATE state SET value = 1 WHERE name = 'generation'", "the last ones were lost"),
         ("DELETE FROM segments WHERE side = 1", "texts have no vectors"),
         ("DROP TABLE words", "no such table: words"),
     ],

@@ -678,7 +678,7 @@ def _ingest(
             ray=ray,
             progress=progress,
         )
-    reason = keep_text_side(writer.store, model, pairs.texts.values)
+    reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
     return written

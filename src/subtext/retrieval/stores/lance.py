@@ -26,7 +26,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import random
 import re
 import shutil
@@ -43,7 +42,6 @@ from functools import cached_property, wraps
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import finalize
 
 import lance
 import numpy as np
@@ -59,6 +57,7 @@ from subtext.data.atomic import HIDDEN
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
+from subtext.retrieval.held_folder import DESCRIPTORS, HeldFolder
 from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
@@ -127,8 +126,7 @@ CACHE = 2**28
 QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
-_DESCRIPTORS = "/proc/self/fd"
-_DESCRIPTOR = re.compile(r"/?proc/self/fd/\d+")
+_DESCRIPTOR = re.compile(rf"/?{DESCRIPTORS[1:]}/\d+")
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
 _STATE |= {"lists": dict, "index": dict, "sums": dict.fromkeys(SUMS, _NUMBER), "seal": str}
@@ -1155,6 +1153,11 @@ class LanceWriter(Writer):
             raise self.store.replaced()
         self.seen = tables
 
+    @property
+    def text_side(self) -> Path | None:
+        """See `Store.text_side`; a folder that stays the index's own while it is written."""
+        return None if self.store.text_side is None else Path(self.store.home.uri(self.store.table), TEXT_SIDE)
+
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all.
 
@@ -1600,32 +1603,17 @@ class Home:
         location: Address of the index.
 
     Raises:
-        OSError: If there is no such folder.
+        SearchIndexError: If there is no such folder.
     """
 
     def __init__(self, location: str) -> None:
-        self.location, self._descriptor = location, -1
-        if location.startswith("lance://") and Path(_DESCRIPTORS).is_dir():
-            self._descriptor = os.open(self._named, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            finalize(self, os.close, self._descriptor)
-
-    @property
-    def _named(self) -> Path:
-        return Path(place(self.location)).parent
-
-    @property
-    def folder(self) -> Path:
-        """The folder by its own name, wherever it is now; of use in a file system alone."""
-        return self._named if self._descriptor < 0 else Path(_DESCRIPTORS, str(self._descriptor)).readlink()
+        self.location = location
+        self._held = HeldFolder(Path(place(location)).parent) if location.startswith("lance://") else None
 
     @property
     def is_current(self) -> bool:
         """Whether the location still leads here."""
-        if self._descriptor < 0:
-            return True
-        with suppress(OSError):
-            return os.path.samestat(self._named.stat(), os.fstat(self._descriptor))
-        return False
+        return self._held is None or self._held.is_there
 
     def uri(self, table: str) -> str:
         """The address of a table in it, as Lance has it.
@@ -1636,7 +1624,7 @@ class Home:
         Returns:
             A path or an address.
         """
-        return place(self.location, table) if self._descriptor < 0 else f"{_DESCRIPTORS}/{self._descriptor}/{table}"
+        return place(self.location, table) if self._held is None else str(self._held.here / table)
 
     def mark(self, table: str, version: int) -> Hashable:
         """What changes when another file takes the place of that which describes a version of a table.
@@ -1770,6 +1758,8 @@ class LanceStore(Store):
         with self._opens, translated(self.path):
             tables = self._tables
             if not self.home.is_current:
+                if not self.exists(self.path):
+                    raise IndexMovedError(f"{self.path} was moved away or removed while it was open; open it again")
                 # What was opened stays open for those who read it.
                 self.home, self._session, tables = Home(self.path), lance.Session(CACHE, CACHE), None
             elif tables is not None and tables.mark != self.home.mark(self.table, tables.dataset.version):
@@ -1983,8 +1973,8 @@ class LanceStore(Store):
                 earlier = lance.dataset(self.home.uri(table), storage_options=PATIENCE)
                 freed += earlier.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6))).old_versions
                 side = self._text_side_of(table)
-                if side is not None and side.exists():
-                    shutil.rmtree(inside(side.parent, side.name))
+                if side is not None and (own := Path(self.home.uri(table), TEXT_SIDE)).exists():
+                    shutil.rmtree(inside(own.parent, own.name))
         return bool(unused or freed)
 
     def require_same(self, state: Mapping[str, Any]) -> None:
@@ -2005,7 +1995,7 @@ class LanceStore(Store):
         return self._text_side_of(self.table)
 
     def _text_side_of(self, table: str) -> Path | None:
-        return self.home.folder / table / TEXT_SIDE if self.path.startswith("lance://") else None
+        return Path(place(self.path, table), TEXT_SIDE) if self.path.startswith("lance://") else None
 
     @property
     def uri(self) -> str:

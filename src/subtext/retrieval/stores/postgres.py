@@ -66,6 +66,7 @@ from subtext.retrieval.stores.item import (
 from subtext.retrieval.stores.registry import take_apart
 from subtext.retrieval.stores.sql import (
     CHUNK,
+    JOBS,
     ROUND,
     Part,
     Scalar,
@@ -107,11 +108,10 @@ _LAYOUT = Path(__file__).with_name("postgres_layout.sql").read_text(encoding="ut
 _SEARCH = Path(__file__).with_name("postgres_words.sql").read_text(encoding="utf-8")
 STATE = (
     "format", "generation", "change", "images", "texts", "key", "worded", "words", "facets", "items", "links",
-    "deleted", "jobs", "kept", "seal",
+    "forgotten", "jobs", "kept", "seal",
 )  # fmt: skip
 """Numbers of the state."""
 _KEPT = "SELECT name, value, extract(epoch FROM written)::text FROM kept WHERE name = ANY(?::text[])"
-_JOBS = "SELECT number, verb, source, started, finished, done, total FROM jobs"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _PATIENCE = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
@@ -493,7 +493,7 @@ class Moment:
     def seal(self) -> int:
         """The checksum of the state and of what stands beside it; `state` has it as of the last change."""
         numbers = sorted((name, value) for name, value in self.state.items() if name != "seal")
-        return row_sum(numbers, self.manifest.identity, self.moving, self.beside)
+        return row_sum(json.dumps([numbers, self.manifest.identity, self.moving, self.beside]))
 
     @property
     def is_sealed(self) -> bool:
@@ -780,17 +780,19 @@ class DatabaseWriter(SqlWriter):
 
     def __init__(self, store: Database, verb: str) -> None:
         super().__init__(store, store.manifest)
-        self.verb = verb
+        self.verb, self.table = verb, 0
         self._connect()
 
     def _connect(self) -> None:
         """Connect, as at first."""
-        self.connection = connect_index(self.store.address, write=True)
-        self.tables = PostgresTables(self.connection)
-        with translated(self.store.address):
-            statement = "SELECT set_config('application_name', %s, false)"
-            self.connection.execute(statement, (f"subtext index {self.verb}",))
-        self.manifest = self.own().manifest
+        with ExitStack() as on_failure:
+            self.connection = on_failure.enter_context(connect_index(self.store.address, write=True))
+            self.tables = PostgresTables(self.connection)
+            with translated(self.store.address):
+                statement = "SELECT set_config('application_name', %s, false)"
+                self.connection.execute(statement, (f"subtext index {self.verb}",))
+            self.manifest = self.own().manifest
+            on_failure.pop_all()
 
     def own(self) -> Moment:
         """What the index says of itself.
@@ -799,10 +801,13 @@ class DatabaseWriter(SqlWriter):
             Its manifest, state and place.
 
         Raises:
-            IndexMovedError: If another index has taken its place.
+            IndexMovedError: If another index, or a copy of this one, has taken its place since the writer began.
         """
         moment = current(self.connection, self.store.address)
         self.store.require_revision(moment.manifest.revision)
+        if self.table not in (0, moment.table):
+            raise self.store.replaced()
+        self.table = moment.table
         return moment
 
     def apply(self, change: Change) -> Applied:
@@ -1433,13 +1438,13 @@ def _check_sums(view: DatabaseView, moment: Moment) -> Iterator[IndexIssue]:
     sums: dict[str, Callable[[], Iterable[int]]] = {
         "items": lambda: (row_sum(*row) for row in view.tables.stream("SELECT key, digest FROM items")),
         "links": lambda: (link_sum(*row) for row in view.tables.stream("SELECT image, text FROM links")),
-        "deleted": lambda: (row_sum(*row) for row in view.tables.stream("SELECT hash FROM forgotten")),
-        "jobs": lambda: (row_sum(*row) for row in view.tables.stream(_JOBS)),
+        "forgotten": lambda: (row_sum(*row) for row in view.tables.stream("SELECT hash FROM forgotten")),
+        "jobs": lambda: (row_sum(*row) for row in view.tables.stream(JOBS)),
         "kept": lambda: (row_sum(*row) for row in view.tables.stream(_KEPT.partition(" WHERE")[0])),
     }
     for name, rows in sums.items():
         if sum(rows()) % ROUND != state[name]:
-            yield IndexIssue("forgotten" if name == "deleted" else name, "rows are missing, changed or added")
+            yield IndexIssue(name, "rows are missing, changed or added")
     counts = {
         "facets": "SELECT count(*) FROM facets",
         "worded": "SELECT count(length) FROM items",

@@ -35,4 +35,4 @@ CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamp
 INSERT INTO state VALUES
     ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0),
     -- Sums over all rows, and over these numbers, by which verify knows that none is missing or another.
-    ('facets', 0), ('items', 0), ('links', 0), ('deleted', 0), ('jobs', 0), ('kept', 0), ('seal', 0);
+    ('facets', 0), ('items', 0), ('links', 0), ('forgotten', 0), ('jobs', 0), ('kept', 0), ('seal', 0);

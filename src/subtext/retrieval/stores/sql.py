@@ -63,8 +63,9 @@ _FIELDS = (
     "SELECT (SELECT min(f.name) FROM facets f WHERE f.side = ? AND f.name > n.name) FROM n WHERE n.name IS NOT NULL) "
     "SELECT name FROM n WHERE name IS NOT NULL"
 )
+JOBS = "SELECT number, verb, source, started, finished, done, total FROM jobs"
 _RECORDS = {
-    "jobs": "SELECT number, verb, source, started, finished, done, total FROM jobs ORDER BY number",
+    "jobs": f"{JOBS} ORDER BY number",
     "deleted": "SELECT hash FROM forgotten",
 }
 
@@ -160,8 +161,14 @@ class Tables(ABC):
 
         Returns:
             The number.
+
+        Raises:
+            SearchIndexError: If the state does not have it.
         """
-        return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
+        rows = self.run("SELECT value FROM state WHERE name = ?", name)
+        if not rows or not isinstance(rows[0][0], int):
+            raise SearchIndexError(f"the state of the index needs a number '{name}', and has none; restore a backup")
+        return rows[0][0]
 
     def revision(self, identity: str) -> Revision:
         """Which index it is, and as of which change.
@@ -172,8 +179,7 @@ class Tables(ABC):
         Returns:
             The revision.
         """
-        numbers = dict(self.run("SELECT name, value FROM state WHERE name IN ('generation', 'change')"))
-        return Revision(identity, int(numbers["generation"]), f"{int(numbers['change']):014x}")
+        return Revision(identity, self.state("generation"), f"{self.state('change'):014x}")
 
     def require_format(self, where: object) -> None:
         """Raise SearchIndexError, naming `where`, unless the state has the format of this version of Subtext.
@@ -487,9 +493,10 @@ class SqlWriter(Writer):
         self._insert_links(change.links)
         hashes = [deletion_hash(side, entry.id) for entry in change.entries]
         for start in range(0, len(hashes), CHUNK):
-            statement = "DELETE FROM forgotten WHERE hash = ANY(?::bytea[]) RETURNING hash"
-            again = self.tables.run(statement, hashes[start : start + CHUNK])
-            self.add_to("deleted", -sum(row_sum(digest) for (digest,) in again))
+            again = self._forgotten(hashes[start : start + CHUNK])
+            if again:
+                self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", sorted(again))
+                self.add_to("forgotten", -sum(map(row_sum, again)))
         deleted = self._delete(change)
         self._remember(change.remembered)
         job = None if change.job is None else self._note(change.job)
@@ -577,43 +584,47 @@ class SqlWriter(Writer):
                 self._remove_items(side, deleted[side])
         return deleted
 
+    def _forgotten(self, hashes: Sequence[bytes]) -> set[bytes]:
+        """Those of these hashes that stand for deleted items."""
+        statement = "SELECT hash FROM forgotten WHERE hash = ANY(?::bytea[])"
+        return {bytes(digest) for (digest,) in self.tables.run(statement, list(hashes))} if hashes else set()
+
     def _remember(self, hashes: Sequence[bytes]) -> None:
         for start in range(0, len(hashes), CHUNK):
-            some = list(dict.fromkeys(hashes[start : start + CHUNK]))
-            known = self.tables.run("SELECT hash FROM forgotten WHERE hash = ANY(?::bytea[])", some)
-            new = sorted(set(some).difference(bytes(digest) for (digest,) in known))
+            chunk = hashes[start : start + CHUNK]
+            new = sorted(set(chunk) - self._forgotten(chunk))
             self.tables.run_many("INSERT INTO forgotten VALUES (?)", [(digest,) for digest in new])
-            self.add_to("deleted", sum(map(row_sum, new)))
+            self.add_to("forgotten", sum(map(row_sum, new)))
 
     def _note(self, update: JobUpdate) -> int:
         """Note a job in the journal; its number."""
-        now, number = datetime.now(UTC).isoformat(timespec="seconds"), update.number
-        if number is None:
-            unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
-            rows = self.tables.run(unfinished, update.verb)
-            same = [job for job, source in rows if json_object(source) == json_object(update.source_json)]
-            if same:
-                self._change_job(int(same[0]), "total = ?, done = 0", update.total)
-                return int(same[0])
-            statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
-            ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
-            self.add_to("jobs", self._job_sum(int(number)))
-        elif update.finished:
-            self._change_job(number, "finished = ?, done = total", now)
-        else:
-            self._change_job(number, "done = ?", update.done)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        if update.number is not None:
+            if update.finished:
+                self._change_job(update.number, "finished = ?, done = total", now)
+            else:
+                self._change_job(update.number, "done = ?", update.done)
+            return update.number
+        unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
+        for number, source in self.tables.run(unfinished, update.verb):
+            # Not by the text alone: equal sources are equal objects. A damaged one is none.
+            parsed = json_object(source)
+            if source == update.source_json or (parsed and parsed == json_object(update.source_json)):
+                self._change_job(int(number), "total = ?, done = 0", update.total)
+                return int(number)
+        statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
+        ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
+        self.add_to("jobs", self._job_sum(int(number)))
         return int(number)
 
-    def _change_job(self, number: int, change: str, *values: Any) -> None:
-        """Change columns of a job."""
+    def _change_job(self, number: int, columns: str, value: Any) -> None:
+        """Set columns of a job."""
         before = self._job_sum(number)
-        self.tables.run(f"UPDATE jobs SET {change} WHERE number = ?", *values, number)
+        self.tables.run(f"UPDATE jobs SET {columns} WHERE number = ?", value, number)
         self.add_to("jobs", self._job_sum(number) - before)
 
     def _job_sum(self, number: int) -> int:
-        """The checksum of a job; 0 for none of this number."""
-        statement = "SELECT number, verb, source, started, finished, done, total FROM jobs WHERE number = ?"
-        return sum(row_sum(*row) for row in self.tables.run(statement, number))
+        return sum(row_sum(*row) for row in self.tables.run(f"{JOBS} WHERE number = ?", number))
 
 
 def _plain(number: Any) -> Any:

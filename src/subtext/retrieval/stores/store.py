@@ -309,6 +309,11 @@ class Writer(ABC):
         self.store = store
         self.manifest = manifest
 
+    @property
+    def text_side(self) -> Path | None:
+        """See `Store.text_side`; a folder that stays the index's own while it is written."""
+        return self.store.text_side
+
     @abstractmethod
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all.
@@ -435,6 +440,28 @@ class Writer(ABC):
             links[row.id] - set(row.links) or (row.id in change.exact_texts and set(row.links) - links[row.id])
             for row in rows
         )
+
+
+def lost_changes(actual: Revision, acknowledged: Revision) -> str:
+    """Why tables do not have the changes that were acknowledged.
+
+    Args:
+        actual: What the tables have.
+        acknowledged: What the manifest says that they have.
+
+    Returns:
+        The rest of a sentence; "" if they have all of them.
+    """
+    if actual.identity != acknowledged.identity:
+        return "needs the items of its own; it has those of another index"
+    if actual.generation < acknowledged.generation:
+        return (
+            f"has {actual.generation:,} changes, of {acknowledged.generation:,} acknowledged: the last ones were lost, "
+            "and deleted items may be back"
+        )
+    if actual.generation == acknowledged.generation and actual.change != acknowledged.change:
+        return f"has {actual.generation:,} changes, but others than were acknowledged: its files are of two copies"
+    return ""
 
 
 class Store(ABC):
@@ -620,20 +647,8 @@ class Store(ABC):
             raise IndexMovedError(
                 f"{self.path} was replaced by another index, or moved to another model; open it again"
             )
-        if actual.identity != opened:
-            raise SearchIndexError(
-                f"{self.path} needs the items of its own; it has those of another index; restore a backup"
-            )
-        if actual.generation < acknowledged.generation:
-            raise SearchIndexError(
-                f"{self.path} needs {acknowledged.generation:,} changes, as it acknowledged; it has "
-                f"{actual.generation:,}: the last ones were lost, and deleted items may be back; restore a backup"
-            )
-        if actual.generation == acknowledged.generation and actual.change != acknowledged.change:
-            raise SearchIndexError(
-                f"{self.path} has {actual.generation:,} changes, but others than it acknowledged: its files are of two "
-                "copies; restore a backup"
-            )
+        if problem := lost_changes(actual, acknowledged):
+            raise SearchIndexError(f"{self.path} {problem}; restore a backup")
 
     @property
     def counts(self) -> dict[Side, int]:
