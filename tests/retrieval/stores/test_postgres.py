@@ -192,7 +192,10 @@ def test_index_moved_to_other_model_raises(place: Database) -> None:
         writer.connection.execute("UPDATE manifest SET json = %s", (other,))
         with pytest.raises(SearchIndexError, match="replaced by another index, or moved to another model"):
             writer.put(stored_items.images(range(90, 91)))
-    with pytest.raises(SearchIndexError, match="replaced by another index, or moved to another model"), place.writing("add"):
+    with (
+        pytest.raises(SearchIndexError, match="replaced by another index, or moved to another model"),
+        place.writing("add"),
+    ):
         pass
 
 

@@ -291,6 +291,13 @@ class LanceTables(Tables):
     def __init__(self, dataset: Any, where: str, home: Home, mark: Any = None) -> None:
         self.dataset, self.where, self.cache = dataset, where, dict[str, Any]()
         self.home, self.mark = home, mark
+        for column in schema(1):
+            own = dataset.schema.field(column.name) if column.name in dataset.schema.names else None
+            if own is None or (own.type != column.type and column.name != "vector"):
+                raise SearchIndexError(
+                    f"{where} needs a column '{column.name}' of {column.type} in its table; it has "
+                    f"{'none' if own is None else own.type}; restore a backup"
+                )
         rows = self.scan(["text"], f"kind = {STATE}")
         if rows.num_rows != 1:
             raise SearchIndexError(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
@@ -542,6 +549,8 @@ class LanceVectors:
         number = SIDES.index(self.side)
         self.where = f"kind IN ({ITEMS + number}, {FURTHER + number})"
         self.count, self.views = self.tables.state(self.side), self.store.manifest.views[self.side]
+        others = f"kind = {FURTHER + number} AND view BETWEEN 1 AND {self.views - 1}"
+        self.where_numbered = f"(kind = {ITEMS + number} AND view = 0) OR ({others})"
         self.rows = self.count * self.views
         self.in_memory = self.rows <= self.store.manifest.exact_up_to
 
@@ -949,8 +958,12 @@ class LanceView(SqlView):
             IndexIssue(TABLE, f"{counted(len(ids), 'item')} of {side} {what}: {listed(ids)}")
             for what, ids in damaged.items()
         ]
-        vectors_stored = self.tables.dataset.count_rows(filter=vectors.where)
-        wrong = {f"{side} have {vectors_stored:,} of {vectors.rows:,} vectors": vectors_stored != vectors.rows}
+        filters = (vectors.where, vectors.where_numbered)
+        stored, numbered = (self.tables.dataset.count_rows(filter=own) for own in filters)
+        wrong = {
+            f"{side} have {stored:,} of {vectors.rows:,} vectors": stored != vectors.rows,
+            f"vectors of {side} are not numbered from 0 to {views - 1}": numbered != vectors.rows,
+        }
         if number:
             counts = {"links": links % ROUND, "worded": texts, "words": length}
             wrong |= {f"{name} changed or damaged": self.tables.state(name) != own for name, own in counts.items()}
@@ -1178,7 +1191,7 @@ class LanceWriter(Writer):
         require_storable([*change.entries, *change.amended])
         draft = self.commit(lambda tables: self._draft(tables, change, vectors))
         moving = self.store.pending_move() if change.deleted else None
-        if moving is not None:
+        if moving is not None and moving.home is self.seen.home:
             with moving.writing("delete") as writer:
                 # An unfinished move takes over what is remembered at its end.
                 for side, ids in zip(SIDES, draft.gone, strict=True):
@@ -1205,6 +1218,7 @@ class LanceWriter(Writer):
             IndexLockedError: If somebody else compacts.
         """
         before = self.store.files()
+        home = self.seen.home
         draft = self.commit(self._compacting(self.store.latest()))
         written = counted(len(draft.replaced), "fragment")
         lines = [f"{written} written anew without deleted rows; old versions were removed"]
@@ -1214,10 +1228,10 @@ class LanceWriter(Writer):
             time.sleep(GRACE)
             with translated(self.store.path):
                 # An index that was replaced has the vectors of deleted items, too.
-                newest = self.store.opened()
+                newest = self.store.opened(home)
                 newest.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
                 used = set(newest.tracked_files().read_all()["path"].to_pylist())
-                filesystem, folder = fs.FileSystem.from_uri(self.store.uri)
+                filesystem, folder = fs.FileSystem.from_uri(home.uri(self.store.table))
                 for file in before:
                     # Whoever wrote one of these, and did not commit it before this compaction, cannot do so now. But
                     # an index is committed beside it.
@@ -1296,7 +1310,8 @@ class LanceWriter(Writer):
             centroids = ann.train(np.concatenate(samples), count, seed=seed)
         try:
             with translated(self.store.path):
-                own = self.store.opened()
+                own = self.store.opened(self.seen.home)
+                self.require_own(LanceTables(own, self.store.path, self.seen.home))
                 names = [] if large else [index.name for index in own.describe_indices()]
                 for name in names:
                     own.drop_index(name)
@@ -1792,14 +1807,18 @@ class LanceStore(Store):
         """
         return IndexMovedError(f"{self.path} was replaced by another index or a backup meanwhile; open it again")
 
-    def opened(self) -> Any:
+    def opened(self, home: Home | None = None) -> Any:
         """The newest version as a dataset of its own, for work on indexes, which moves it to yet newer ones.
+
+        Args:
+            home: The folder that it lies in; by default what is at the location.
 
         Returns:
             A dataset of Lance.
         """
         with translated(self.path):
-            return lance.dataset(self.uri, storage_options=PATIENCE, session=self._session)
+            uri = (home or self.home).uri(self.table)
+            return lance.dataset(uri, storage_options=PATIENCE, session=self._session)
 
     @contextmanager
     def reading(self) -> Iterator[LanceView]:
@@ -1918,7 +1937,7 @@ class LanceStore(Store):
             # From here on a move that was begun earlier cannot end any more: its table may go.
             writer.commit(lambda now: PendingCommit({**now.now, "moving": table}))
         self.remove_unused()
-        return self.create(self.path, manifest, table=table, home=self.home)
+        return self.create(self.path, manifest, table=table, home=writer.seen.home)
 
     def replace_with(self, new: Store, *, since: Revision) -> LanceStore:
         """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted.
@@ -1957,23 +1976,26 @@ class LanceStore(Store):
             True if something was removed.
         """
         with translated(self.path):
-            filesystem, folder = fs.FileSystem.from_uri(self.uri)
+            home = self.home
+            filesystem, folder = fs.FileSystem.from_uri(home.uri(self.table))
             beside = filesystem.get_file_info(fs.FileSelector(folder.rpartition("/")[0]))
             names = [info.base_name for info in beside]
             # Read after the tables were listed: a move names its table before it makes it.
             state = self.latest().now
             self.require_same(state)
             self.require_revision(self.manifest_of(state).revision)
+            if self.home is not home:
+                raise self.replaced()
             used = {*self.earlier, self.table, state.get("moving")}
             unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
             for table in unused:
-                lance.LanceDataset.drop(self.home.uri(table), PATIENCE)
+                lance.LanceDataset.drop(home.uri(table), PATIENCE)
             freed = 0
             for table in self.earlier:
-                earlier = lance.dataset(self.home.uri(table), storage_options=PATIENCE)
+                earlier = lance.dataset(home.uri(table), storage_options=PATIENCE)
                 freed += earlier.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6))).old_versions
                 side = self._text_side_of(table)
-                if side is not None and (own := Path(self.home.uri(table), TEXT_SIDE)).exists():
+                if side is not None and (own := Path(home.uri(table), TEXT_SIDE)).exists():
                     shutil.rmtree(inside(own.parent, own.name))
         return bool(unused or freed)
 

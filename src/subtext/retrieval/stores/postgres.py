@@ -112,6 +112,7 @@ STATE = (
 )  # fmt: skip
 """Numbers of the state."""
 _KEPT = "SELECT name, value, extract(epoch FROM written)::text FROM kept WHERE name = ANY(?::text[])"
+_CHECKED = "SELECT key, id, text, metadata, vectors_digest, folded_id FROM items"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _PATIENCE = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
@@ -1396,18 +1397,19 @@ def _number(value: Scalar) -> Decimal | None:
 
 def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
     """Vectors, facets and words of the items of a side, against what was put in."""
-    run, number, views, keys = view.tables.run, SIDES.index(side), view.manifest.views[side], view.keys(side)
+    # The keys as they are now: those that are remembered may be of rows that are gone.
+    run, number, views, keys = view.tables.run, SIDES.index(side), view.manifest.views[side], view.select(side)
     table, damaged = f"{side}_vectors", dict[tuple[str, str], list[str]]()
     for start in range(0, len(keys), ROWS):
         some = _array(keys[start : start + ROWS])
-        items = run("SELECT key, id, text, metadata, vectors_digest FROM items WHERE key = ANY(?::bigint[])", some)
+        items = run(f"{_CHECKED} WHERE key = ANY(?::bigint[])", some)
         vectors: dict[int, list[NDArray[np.float32]]] = {key: [] for key, *_ in items}
         statement = f"SELECT key, vector FROM {table} WHERE key = ANY(?::bigint[]) ORDER BY key, view"
         for key, vector in run(statement, some, binary=True):
             vectors[key].append(vector.to_numpy())
         statement = "SELECT key, side, name, number, word, folded FROM facets WHERE key = ANY(?::bigint[])"
         differences = Counter(run(statement, some))
-        differences.subtract(row for key, *_, metadata, _ in items for row in facet_rows(number, key, metadata))
+        differences.subtract(row for key, *_, metadata, _, _ in items for row in facet_rows(number, key, metadata))
         other_facets = {key for (key, *_), count in differences.items() if count}
         texts = [(key, split(text)) for key, _, text, *_ in items if text is not None]
         statement = (
@@ -1416,7 +1418,7 @@ def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
         )
         expected = [key for key, _ in texts], [as_vector(text) for _, text in texts], [len(text) for _, text in texts]
         other_words = {key for (key,) in run(statement, *expected)}
-        for key, name, _, _, digest in items:
+        for key, name, _, _, digest, folded in items:
             stored = np.array(vectors[key])
             complete = len(stored) == views
             for where, what, wrong in (
@@ -1424,6 +1426,7 @@ def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
                 (table, "{0} with changed or damaged vectors", complete and vectors_digest(stored, key) != digest),
                 ("facets", "what {0} can be filtered by differs from the metadata", key in other_facets),
                 ("items", "the words of {1} differ from the texts", key in other_words),
+                ("items", "{0} found by another id than its own", folded != name.casefold()),
             ):
                 if wrong:
                     damaged.setdefault((where, what), []).append(repr(name))
@@ -1449,7 +1452,10 @@ def _check_sums(view: DatabaseView, moment: Moment) -> Iterator[IndexIssue]:
         "facets": "SELECT count(*) FROM facets",
         "worded": "SELECT count(length) FROM items",
         "words": "SELECT coalesce(sum(length), 0)::bigint FROM items",
-        **{f"{side}_vectors": f"SELECT count(*) FROM {side}_vectors" for side in SIDES},
+        **{
+            f"{side}_vectors": f"SELECT count(*) FROM {side}_vectors WHERE view BETWEEN 0 AND {view.manifest.views[side] - 1}"
+            for side in SIDES
+        },
     }
     wanted = {**state, **{f"{side}_vectors": view.counts[side] * view.manifest.views[side] for side in SIDES}}
     for name, statement in counts.items():
