@@ -1453,7 +1453,8 @@ def _check_sums(view: DatabaseView, moment: Moment) -> Iterator[IndexIssue]:
         "worded": "SELECT count(length) FROM items",
         "words": "SELECT coalesce(sum(length), 0)::bigint FROM items",
         **{
-            f"{side}_vectors": f"SELECT count(*) FROM {side}_vectors WHERE view BETWEEN 0 AND {view.manifest.views[side] - 1}"
+            f"{side}_vectors": f"SELECT count(*) FROM {side}_vectors WHERE view >= 0 "
+            f"AND view < {view.manifest.views[side]}"
             for side in SIDES
         },
     }
