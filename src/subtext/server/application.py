@@ -317,12 +317,13 @@ def thumbnail(
 def fields(server: ReadAccess, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
     library, target = server.library(form.index), form.target
-    state = state_of(library.index)
-    facets = library.fields.get((state, target))
-    if facets is None:
-        with library.store.reading() as view:
+    index = library.index
+    with index.store.reading() as view:
+        state = state_of(index)
+        facets = library.fields.get((state, target))
+        if facets is None:
             facets = [_facet(view, target, name) for name in view.fields(target)]
-        library.fields.put((state, target), facets)
+            library.fields.put((state, target), facets)
     return schemas.Fields(index=library.name, fields=facets)
 
 
@@ -361,7 +362,7 @@ def add_items(request: Request, server: WriteAccess, addition: schemas.AddReques
     with server.decoding.hold(most):
         written, cut = library.batcher.run(
             lambda index: (
-                add_uploads(index, uploads, storage_dir=library.storage),
+                add_uploads(index, uploads, storage_dir=library.storage_dir),
                 cut_note(index.model.text.input_spec, texts),
             )
         )
@@ -375,7 +376,7 @@ def add_items(request: Request, server: WriteAccess, addition: schemas.AddReques
 def delete_items(request: Request, server: WriteAccess, deletion: schemas.DeleteRequest) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
-    with changing(library.store, "delete", library.storage) as writer:
+    with changing(library.store, "delete", library.storage_dir) as writer:
         with library.store.reading() as view:
             keys = view.keys_of(deletion.target, deletion.ids)
             paths = {item.id: item.path for item in view.items(deletion.target, list(keys.values()))}

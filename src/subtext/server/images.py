@@ -119,13 +119,13 @@ class Thumbnails:
 
     Args:
         roots: Folders whose images may be shown; a file elsewhere, or a link that leads there, is not.
-        storage: The folder of the index, or for it; None to cache nothing.
+        storage_dir: Folder for an index that is no folder itself; None to cache nothing of such an index.
         decoding: Bounds the memory of decoding.
     """
 
-    def __init__(self, roots: Sequence[Path], storage: Path | None, decoding: Decoding) -> None:
+    def __init__(self, roots: Sequence[Path], storage_dir: Path | None, decoding: Decoding) -> None:
         self.roots = [root.resolve() for root in roots]
-        self.storage = storage
+        self.storage_dir = storage_dir
         self._decoding = decoding
 
     def of(self, store: Store, name: str, size: int) -> tuple[bytes, bool]:
@@ -147,9 +147,10 @@ class Thumbnails:
         if not rows:
             raise Refusal(HTTPStatus.NOT_FOUND, "there is no such image in this library")
         path, content = rows[0].path, rows[0].content
-        if self.storage is None:
+        storage = storage_of(store, self.storage_dir)
+        if storage is None:
             return self._encode(Path(store.manifest.root), path, size), True
-        file = self.storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"
+        file = storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"
         try:
             # An index comes from anywhere: a link in its cache may lead to any file of this machine.
             if file.is_symlink() or not file.is_file():
@@ -279,19 +280,22 @@ class Upload:
 
 
 def storage_of(store: Store, storage_dir: Path | None) -> Path | None:
-    """The folder for an index's thumbnails, log and uploads: its own, or `storage_dir` where it is no folder.
+    """The folder for an index's thumbnails and uploads: its own, or `storage_dir` where it is no folder.
 
     Args:
         store: The index.
         storage_dir: Folder for indexes that are no folders; None for none.
 
     Returns:
-        The folder, or None.
+        The folder, or None. That of an index leads to the one that was opened, as long as the store is referenced.
 
     Raises:
         SearchIndexError: If one of them is a symbolic link inside an index.
     """
-    return require_own(store.path) if isinstance(store, Folder) else storage_dir
+    if not isinstance(store, Folder):
+        return storage_dir
+    with store.held.naming():
+        return require_own(store.held.here)
 
 
 def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | None = None) -> WriteCounts:
@@ -310,14 +314,17 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
         RequirementError: If a model reads no images.
         DataError: For what cannot be read. Then nothing is added.
     """
-    store, storage = index.store, storage_of(index.store, storage_dir)
-    if storage is None:
+    store = index.store
+    if storage_of(store, storage_dir) is None:
         sentence = "this server has no folder for uploaded images; start it with --storage-dir to allow them"
         raise Refusal(HTTPStatus.FORBIDDEN, sentence)
     if isinstance(index.model.image.input_spec, FeatureInput):
         raise RequirementError("this library's model reads precomputed features; images are added to its data set")
-    folder, rows = storage / ADDED, [upload.row for upload in uploads]
-    with changing(store, "add", storage) as writer:
+    rows = [upload.row for upload in uploads]
+    with changing(store, "add", storage_dir) as writer:
+        storage = storage_of(store, storage_dir)
+        assert storage is not None
+        folder = storage / ADDED
         ids = [upload.id for upload in uploads]
         with store.reading() as view:
             texts = [name for row in rows for name in row["text_ids"]]
@@ -332,11 +339,12 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             write_rows(batch, rows)
             dataset = read(batch, images=folder)
             write_rows(folder / ROWS, [*added_rows(storage), *rows])
-            source = {**DataConfig(data=folder).to_json(), "split": "all"}
+            recorded = Path(store.path) / ADDED if isinstance(store, Folder) else folder
+            source = {**DataConfig(data=recorded).to_json(), "split": "all"}
             return ingest(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
         finally:
             batch.unlink(missing_ok=True)
-            remove_orphans(store, storage)
+            remove_orphans(store, storage_dir)
 
 
 @contextmanager
@@ -354,29 +362,36 @@ def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
     Raises:
         Refusal: While another process writes.
     """
-    until = time.monotonic() + LOCK_SECONDS
+    until, began = time.monotonic() + LOCK_SECONDS, False
     while True:
         try:
             with ExitStack() as stack:
                 if storage is not None and not isinstance(store, Folder):
                     storage.mkdir(parents=True, exist_ok=True)
                     stack.enter_context(writer_lock(storage, verb))
-                yield stack.enter_context(store.writing(verb))
+                writer = stack.enter_context(store.writing(verb))
+                began = True
+                yield writer
             return
         except IndexLockedError as problem:
+            if began:
+                raise
             if time.monotonic() > until:
                 sentence = "this library is being written by another process; nothing was changed; try again"
                 raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=5) from problem
             time.sleep(0.05)
 
 
-def remove_orphans(store: Store, storage: Path) -> None:
+def remove_orphans(store: Store, storage_dir: Path | None) -> None:
     """Remove uploads that never reached the index, as an addition failed or was cut off. Needs the writer.
 
     Args:
         store: The index.
-        storage: Folder of the uploads.
+        storage_dir: Folder of the uploads of an index that is no folder.
     """
+    storage = storage_of(store, storage_dir)
+    if storage is None:
+        return
     folder = storage / ADDED
     rows = added_rows(storage)
     with store.reading() as view:

@@ -160,8 +160,12 @@ class RequestLog:
                     raise OSError(f"{path} is a symbolic link")
                 if self._file is None or self._file.baseFilename != str(path):
                     self.close()
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    self.target.mkdir(parents=True, exist_ok=True)
+                    path.parent.mkdir(exist_ok=True)
                     self._file = WatchedFileHandler(path, encoding="utf-8", errors="replace")
+                if not self.target.exists():
+                    return  # The index is away, perhaps until another one takes its place: no folder is left there.
+                path.parent.mkdir(exist_ok=True)
                 self._file.reopenIfNeeded()
                 print(text, file=self._file.stream, flush=True)
             except OSError as problem:

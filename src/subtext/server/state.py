@@ -185,8 +185,10 @@ class Batcher:
         state: Hashable = None
         try:
             index = self.current_index()
-            state = state_of(index)
-            answers = index.answer_many([query for query, _ in batch])
+            # One moment: the answers are remembered as those of this state.
+            with index.store.reading():
+                state = state_of(index)
+                answers = index.answer_many([query for query, _ in batch])
         finally:
             # Any failure is raised where a client waits.
             problem = sys.exc_info()[1]
@@ -212,30 +214,38 @@ class Library:
     def __init__(
         self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics, decoding: Decoding
     ) -> None:
-        self.name = name
+        self.name, self._settings, self._decoding = name, settings, decoding
         self._open = open_index
-        self._index = open_index()
+        # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
+        self.storage_dir = Path(settings.storage_dir) / name if settings.storage_dir else None
+        self._index = self._opened()
         self._checked = time.monotonic()
         self._swept: Revision | None = None
         self._reopening = threading.Lock()
         store, limits = self._index.store, settings.limits
-        # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
-        self.storage = storage_of(store, Path(settings.storage_dir) / name if settings.storage_dir else None)
-        added = [] if self.storage is None else [self.storage / ADDED]
-        folders = [Path(store.manifest.root), *added, *map(Path, settings.image_folders)]
-        self.thumbnails = Thumbnails(folders, self.storage, decoding)
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
         self.fields: Cache[Any] = Cache(10)
-        if self.storage is not None and (self.storage / ADDED).is_dir():
+        if self.home is not None and (self.home / ADDED).is_dir():
             # Another process may be writing, or the folder be read-only: then the next addition does it.
-            with suppress(Refusal, OutputError), changing(store, "serve", self.storage):
-                remove_orphans(store, self.storage)
+            with suppress(Refusal, OutputError), changing(store, "serve", self.storage_dir):
+                remove_orphans(store, self.storage_dir)
+
+    def _opened(self) -> Index:
+        """The index that is now at its place, and what depends on it."""
+        index = self._open()
+        store = index.store
+        storage_of(store, self.storage_dir)  # Raises for an index with links in it.
+        self.home = Path(store.path) if isinstance(store, Folder) else self.storage_dir
+        added = [] if self.home is None else [self.home / ADDED]
+        folders = [Path(store.manifest.root), *added, *map(Path, self._settings.image_folders)]
+        self.thumbnails = Thumbnails(folders, self.storage_dir, self._decoding)
+        return index
 
     @property
     def index(self) -> Index:
-        """The index: a new one soon after it was re-embedded with another model.
+        """The index: a new one soon after another one, or one with another model, has taken its place.
 
         Raises:
             IndexMovedError: While the server of a database is away.
@@ -243,9 +253,8 @@ class Library:
         now = time.monotonic()
         if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):
             try:
-                self._checked = now
                 if self._index.store.was_replaced:
-                    self._index = self._open()
+                    self._index = self._opened()
                 # Other processes may have deleted items.
                 with self._index.store.reading() as view:
                     revision = view.revision
@@ -253,6 +262,7 @@ class Library:
                     with suppress(OutputError, SearchIndexError):
                         self.sweep({})
                         self._swept = revision
+                self._checked = now  # Not before: what failed is tried again by the next request.
             finally:
                 self._reopening.release()
         return self._index
@@ -269,10 +279,10 @@ class Library:
             deleted: See `remove_traces`; the index names their texts, and other deleted items.
         """
         store = self._index.store
-        if self.storage is not None and not isinstance(store, Folder):
+        if self.storage_dir is not None and not isinstance(store, Folder):
             with store.reading() as view:
                 hashes = [bytes(digest).hex() for (digest,) in view.records("deleted")]
-            remove_traces(self.storage, {**dict.fromkeys(hashes, ()), **deleted})
+            remove_traces(self.storage_dir, {**dict.fromkeys(hashes, ()), **deleted})
 
 
 class ServerState:
@@ -309,8 +319,8 @@ class ServerState:
                 self.metrics,
                 self.decoding,
             )
-        storage = next(iter(self.libraries.values())).storage
-        self.log = RequestLog((storage or "-") if settings.log == "index" else settings.log)
+        home = next(iter(self.libraries.values())).home
+        self.log = RequestLog((home or "-") if settings.log == "index" else settings.log)
         local = LOOPBACK if settings.host in ("127.0.0.1", "::1", "localhost") else ()
         self.allowed_hosts = frozenset((*local, *settings.allowed_hosts))
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import killed_index
@@ -24,7 +25,7 @@ import stored_items
 from subtext.api.index.maintain import delete_from_index, index_info
 from subtext.errors import OutputError, RequirementError, SearchIndexError
 from subtext.retrieval.condition import matching
-from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, backup, writer_lock
+from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, FolderWriter, backup, writer_lock
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.traces import trace_name
 from subtext.retrieval.verification import verify
@@ -273,6 +274,84 @@ def test_changed_byte_of_tables_is_detected_or_harmless(whole: Path, tmp_path: P
     assert missed > 10
 
 
+def flipped_value(value: object) -> object:
+    """The value with another bit in its last byte or letter."""
+    if isinstance(value, bytes):
+        return value[:-1] + bytes([value[-1] ^ 1])
+    if isinstance(value, str):
+        return value[:-1] + chr(ord(value[-1]) ^ 1)
+    assert isinstance(value, int | float)
+    return value ^ 1 if isinstance(value, int) else value * 1.5
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with rows in each of its tables."""
+    folder = stored_items.made(tmp_path_factory.mktemp("filled") / "index", words=400, exact_up_to=50)
+    with pytest.MonkeyPatch.context() as patch, folder.writing("compact") as writer:
+        writer.finish(writer.begin("add", source={"data": "/data"}, total=3))
+        writer.compact()
+        patch.setattr(FolderWriter, "_remove_traces", lambda self: None)
+        writer.delete("images", ["p5"])
+    folder.close()
+    assert verify(folder.path) == []
+    return folder.path
+
+
+COLUMNS = [
+    *[("state", name) for name in ("name", "value")],
+    *[("items", name) for name in ["key", "side", "id", "path", "text", "metadata", "content", "stamp", "digest"]],
+    *[("links", name) for name in ("image", "text")],
+    *[("facets", name) for name in ("side", "name", "value", "key")],
+    *[("segments", name) for name in ("name", "side", "number", "row_count", "lists", "checksums")],
+    *[("lists", name) for name in ("name", "side", "probes", "recalls", "checksums")],
+    *[("tombstones", name) for name in ("key", "side")],
+    ("forgotten", "hash"),
+    *[("traces", name) for name in ("hash", "names")],
+    *[("jobs", name) for name in ["number", "verb", "source", "started", "finished", "done", "total"]],
+    *[("words_data", name) for name in ("id", "block")],
+    *[("words_idx", name) for name in ("segid", "term", "pgno")],
+    *[("words_content", name) for name in ("id", "c0")],
+    *[("words_docsize", name) for name in ("id", "sz")],
+    *[("words_config", name) for name in ("k", "v")],
+]
+
+
+def test_every_table_and_column_is_in_the_list(filled: Path) -> None:
+    with closing(sqlite3.connect(filled / "store-1" / "items.sqlite")) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = {
+            (table, name)
+            for table in tables
+            if table != "words"  # It shows the rows of the tables behind it.
+            for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")
+        }
+    assert columns == set(COLUMNS)
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+def test_flipped_bit_in_each_column_is_detected(filled: Path, tmp_path: Path, table: str, column: str) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(filled, path)
+    with closing(sqlite3.connect(path / "store-1" / "items.sqlite")) as connection:
+        names = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+        rows = [
+            row
+            for row in connection.execute(f"SELECT {', '.join(names)} FROM {table}")
+            if row[names.index(column)] not in (None, b"", "")
+        ]
+        if not rows and column == "stamp":
+            pytest.skip("no item here has a file")
+        assert rows
+        row = rows[len(rows) // 2]
+        where = " AND ".join(f"{name} IS ?" for name in names)
+        changed = flipped_value(row[names.index(column)])
+        statement = f"UPDATE OR REPLACE {table} SET {column} = ? WHERE {where}"
+        assert connection.execute(statement, (changed, *row)).rowcount == 1
+        connection.commit()
+    assert verify(path), (table, column, row)
+
+
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
@@ -282,6 +361,14 @@ def test_changed_byte_of_tables_is_detected_or_harmless(whole: Path, tmp_path: P
         ("DELETE FROM links WHERE text = 't3'", "links changed or damaged"),
         ("DELETE FROM words WHERE rowid = 50", "the words of 1 text differ"),
         ("DELETE FROM tombstones", "vectors of images belong to no item"),
+        (
+            "UPDATE OR REPLACE forgotten SET hash = zeroblob(16)",
+            "the list of deleted items changed or damaged",
+        ),
+        ("DELETE FROM forgotten", "the list of deleted items changed or damaged"),
+        ("INSERT INTO forgotten VALUES (zeroblob(16))", "the list of deleted items changed or damaged"),
+        ("UPDATE segments SET number = number + 1", "segments changed or damaged"),
+        ("UPDATE state SET value = value + 1 WHERE name = 'key'", "state changed or damaged"),
         ("UPDATE state SET value = 1 WHERE name = 'generation'", "the last ones were lost"),
         ("DELETE FROM segments WHERE side = 1", "texts have no vectors"),
         ("DROP TABLE words", "no such table: words"),
@@ -295,6 +382,29 @@ def test_inconsistent_files_are_detected(whole: Path, tmp_path: Path, statement:
     connection.commit()
     connection.close()
     assert any(what in each.what for each in verify(path)), verify(path)
+
+
+@pytest.mark.parametrize("damage", ["source = substr(source, 1, 9)", "source = '[]'", "total = 'x'", "started = NULL"])
+def test_damaged_journal_closes_no_index(filled: Path, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(filled, path)
+    with closing(sqlite3.connect(path / "store-1" / "items.sqlite")) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        schema = "CREATE TABLE jobs_ (number INTEGER PRIMARY KEY, verb, source, started, finished, done, total)"
+        connection.execute(schema)
+        connection.execute("INSERT INTO jobs_ SELECT * FROM jobs")
+        connection.execute("DROP TABLE jobs")
+        connection.execute("ALTER TABLE jobs_ RENAME TO jobs")
+        connection.execute(f"UPDATE jobs SET {damage}")
+    folder = Folder(path)
+    assert len(stored_items.nearest(folder, QUERIES)[0]) == 5
+    with folder.writing("delete") as writer:
+        writer.delete("images", ["p6"])
+    assert "damaged record" in str(index_info(path))
+    told = {problem.where: problem.what for problem in verify(path)}
+    assert told == {
+        "jobs": "1 record changed or damaged: 1", "items.sqlite": "the journal changed or damaged"
+    }, told  # fmt: skip
 
 
 @pytest.mark.parametrize("metadata", ["", "[1]", "[" * 200_000, "7"])
@@ -324,15 +434,19 @@ def test_damaged_manifest_raises(whole: Path, tmp_path: Path) -> None:
         Folder(path)
 
 
-def test_tables_missing_acknowledged_changes_stop_writer(whole: Path, tmp_path: Path) -> None:
-    path = tmp_path / "index"
+def test_tables_missing_acknowledged_changes_are_refused(whole: Path, tmp_path: Path) -> None:
+    path, copy = tmp_path / "index", tmp_path / "copy"
     shutil.copytree(whole, path)
-    old = (path / "store-1" / "items.sqlite").read_bytes()
-    with Folder(path).writing("delete") as writer:
+    reader = Folder(path)  # So that the log is not brought into the tables at the end of the change.
+    with reader.reading(), Folder(path).writing("delete") as writer:
         writer.delete("texts", ["t1"])
-    (path / "store-1" / "items.sqlite").write_bytes(old)
-    with pytest.raises(SearchIndexError, match="some were lost; restore a backup"), Folder(path).writing("add"):
-        pass
+        shutil.copytree(path, copy, ignore=lambda _, names: {name for name in names if "sqlite-" in name})
+    assert "t1" not in stored_items.ids(reader, "texts")
+    lost = "has 4 changes, of 5 acknowledged: the last ones were lost, and deleted items may be back; restore a backup"
+    for act in (Folder, index_info, lambda place: delete_from_index(place, ("t2",), texts=True)):
+        with pytest.raises(SearchIndexError, match=lost):
+            act(copy)
+    assert [problem.what for problem in verify(copy)] == [lost.removesuffix("; restore a backup")]
 
 
 def test_read_only_folder_is_readable(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -590,12 +590,17 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
             f"{store.path} was made of no file that could be read again; name its data (--data), or use add or delete"
         )
     with store.reading() as view:
-        in_memory = any(
-            job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in journal(view)
-        )
+        jobs = journal(view)
+    in_memory = any(job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in jobs)
     if in_memory and recorded_sources(store) and not keep_missing:
         raise RequirementError(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
+        )
+    if damaged := [str(job.number) for job in jobs if job.damaged]:
+        keep_missing = True
+        say(
+            f"note: the record of job {', '.join(damaged)} is damaged, and the data that it names is unknown: items "
+            "that are missing from the other data stay; `subtext index verify` says more"
         )
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
@@ -940,7 +945,13 @@ def read_vectors(file: Path) -> VectorFile:
         if len(set(ids)) < len(ids):
             raise DataError(f"{file} needs each id once on a side; some of the {side} are there twice")
         if f"{modality}_groups" in columns:
-            content.groups[side] = np.asarray(columns[f"{modality}_groups"], dtype=np.int64)
+            groups = np.asarray(columns[f"{modality}_groups"])
+            if (len(groups) and groups.dtype.kind not in "iu") or groups.shape != (len(ids),):
+                raise DataError(
+                    f"{file} needs a whole number for each id as {modality}_groups; it has {groups.dtype} of shape "
+                    f"{groups.shape} for {len(ids)} ids; number the groups, or leave them out"
+                )
+            content.groups[side] = groups.astype(np.int64)
     if len({array.shape[2] for array in content.vectors.values()}) != 1:
         raise DataError(
             f"{file} needs image_ids and image_vectors, or text_ids and text_vectors, of one width; it has "

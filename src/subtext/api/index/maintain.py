@@ -97,6 +97,8 @@ class IndexInfo(Report):
             ["created", f"{self.manifest['created']} by Subtext {self.manifest['version']}"],
         ]
         for job in self.jobs:
+            if job["damaged"]:
+                rows.append(["damaged record", f"job {job['number']}; `subtext index verify` says more"])
             if job["finished"] is None:
                 done = f"{job['done']:,} of {job['total']:,} items, started {job['started']}"
                 rows.append([f"unfinished {job['verb']}", f"{done}; run the same command again to resume"])

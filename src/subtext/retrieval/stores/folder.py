@@ -732,11 +732,11 @@ class FolderWriter(SqlWriter):
         try:
             yield
         except (OutputError, SearchIndexError, OSError) as problem:
-            reason = problem.__cause__ or problem
+            reason = str(problem).replace("what stood there before still stands; ", "")
             kind = type(problem) if isinstance(problem, SubtextError) else OutputError
             raise kind(
-                f"{self.store.path} has the change, which stands; what follows it could not be done: "
-                f"{getattr(reason, 'strerror', None) or reason}; see to that: the next change does the rest"
+                f"{self.store.path} has the change, which stands; what follows it was not done, and the next change "
+                f"does it: {reason}"
             ) from problem
 
     def count_change(self) -> Revision:
@@ -752,6 +752,9 @@ class FolderWriter(SqlWriter):
 
     def _seal(self) -> None:
         """Write the sums of small tables and of the state, which `verify` compares; others are kept as rows change."""
+        # FTS5 writes its pages at a savepoint, else at the end of the transaction.
+        self.tables.run("SAVEPOINT flushed")
+        self.tables.run("RELEASE flushed")
         for table in SUMMED:
             self._set(table, _table_sum(self.tables, table))
         self._set("state", _state_sum(self.tables.run(_STATE)))
@@ -978,6 +981,7 @@ class Folder(Store):
         self.path, self.pending = Path(path).expanduser(), pending
         self.manifest_name = MANIFEST if pending is None else f"{pending}/{PENDING}"
         self._opened = _Opened(HeldFolder(self.path) if held is None else held)
+        self._earlier = list[HeldFolder]()  # Paths through them may be in use.
         self._written: _Opened | None = None
         self._thread = threading.local()
         with self.held.naming():
@@ -1103,6 +1107,7 @@ class Folder(Store):
         except SearchIndexError as problem:
             raise IndexMovedError(f"{self.path} was removed or moved since it was opened; open it again") from problem
         self.require_revision(manifest.revision)
+        self._earlier.append(self.held)
         self._opened = opened
         return opened
 
@@ -1604,10 +1609,15 @@ def _copy(folder: Folder, target: Path) -> Manifest:
         return manifest
 
 
-_RECORDS = {"forgotten": "the list of deleted items", "jobs": "the journal", "tombstones": "deleted rows of vectors"}
+_RECORDS = {
+    "forgotten": "the list of deleted items",
+    "jobs": "the journal",
+    "tombstones": "deleted rows of vectors",
+    "words_idx": "the words",
+}
 """What tables hold that are called otherwise."""
-SUMMED = ("segments", "lists", "traces")
-"""Small tables, whose rows are summed again at each change."""
+SUMMED = ("segments", "lists", "traces", "words_idx")
+"""Small tables, whose rows are summed again at each change. FTS5 checks all of its own tables but the last one."""
 
 
 def _table_sum(tables: SqliteTables, table: str) -> int:

@@ -29,4 +29,4 @@ CREATE TABLE jobs (
 INSERT INTO state VALUES
     ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('key', 0), ('segment', 0), ('facets', 0),
     ('links', 0), ('forgotten', 0), ('jobs', 0), ('tombstones', 0), ('segments', 0), ('lists', 0), ('traces', 0),
-    ('state', 0);
+    ('words_idx', 0), ('state', 0);
