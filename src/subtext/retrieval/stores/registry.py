@@ -95,6 +95,8 @@ def shown_address(index: Path | str) -> str:
         ('library', 'tape://me@host/a', 'tape://...')
     """
     scheme, is_address, _ = str(index).partition("://")
+    if mistyped := _MISTYPED.match(str(index)):
+        return f"{mistyped[1]}..."
     if not is_address or scheme == "lance":
         return str(index)
     parts = take_apart(str(index))
