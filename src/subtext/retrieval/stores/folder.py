@@ -1464,7 +1464,7 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
 
     Raises:
         IndexLockedError: If somebody writes there already.
-        OutputError: If the folder may not be written.
+        OutputError: If the folder may not be written, or its file system has no locks.
     """
     file = inside(path, LOCK)
     with written_to(file):
@@ -1476,6 +1476,11 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
             raise IndexLockedError(
                 f"{path} takes one writer at a time; {_owner(descriptor)}; wait until it is done"
             ) from None
+        except OSError as problem:
+            raise OutputError(
+                f"{path} needs a file system with locks, so that two writers never meet; its own has none: "
+                f"{problem.strerror}; keep the index on a local disk, or mount that one with locks"
+            ) from problem
         since = datetime.now(UTC).isoformat(timespec="seconds")
         about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": since}
         os.ftruncate(descriptor, 0)
