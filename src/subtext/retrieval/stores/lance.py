@@ -130,7 +130,7 @@ _DESCRIPTOR = re.compile(rf"/?{DESCRIPTORS[1:]}/\d+")
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
 _STATE |= {"lists": dict, "index": dict, "sums": dict.fromkeys(SUMS, _NUMBER), "seal": str}
-_LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER}
+_LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER, "files": dict}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "text", "content"]
 _ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
@@ -994,7 +994,17 @@ class LanceView(SqlView):
             f"{counted(unknown, 'row')} of no kind that Subtext writes": unknown > 0,
             "columns are not those that Subtext makes": schema(self.manifest.width) != self.tables.dataset.schema,
         }
-        return [IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong]
+        problems = [IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong]
+        recorded = self.tables.now["index"].get("files", {})
+        with translated(self.store.path):
+            stored = _index_sums(self.tables.dataset, self.tables.home.uri(self.store.table)) if recorded else {}
+            built = _built(self.tables.dataset)
+        for name, digest in recorded.items():
+            # Another program may have built an index in the place of this one.
+            if name.partition("/")[0] in built and stored.get(name) != digest:
+                what = "changed or damaged: its checksum is another" if name in stored else "is missing"
+                problems.append(IndexIssue(f"{TABLE}/_indices/{name}", what))
+        return problems
 
     linked = (
         "SELECT i.key FROM (SELECT unnest(links) AS image FROM ({}) AS t) AS l "
@@ -1066,6 +1076,27 @@ def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
         return verb(view, *values, **named)
 
     return checked
+
+
+def _built(dataset: Any) -> set[str]:
+    """The folders of the indexes of a dataset."""
+    return {str(part.uuid) for described in dataset.describe_indices() for part in described.segments}
+
+
+def _index_sums(dataset: Any, uri: str) -> dict[str, str]:
+    """The checksum of each file of the indexes of a dataset."""
+    filesystem, folder = fs.FileSystem.from_uri(uri)
+    sums = {}
+    for name in sorted(_built(dataset)):
+        files = fs.FileSelector(f"{folder}/_indices/{name}", recursive=True, allow_not_found=True)
+        for info in filesystem.get_file_info(files):
+            if info.is_file:
+                digest = hashlib.blake2b(digest_size=16)
+                with filesystem.open_input_stream(info.path) as stream:
+                    while block := stream.read(2**20):
+                        digest.update(block)
+                sums[f"{name}/{info.path.partition(f'/{name}/')[2]}"] = digest.hexdigest()
+    return sums
 
 
 def _item_sum(digest: bytes, key: int) -> int:
@@ -1322,12 +1353,13 @@ class LanceWriter(Writer):
                     "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
                     ivf_centroids=centroids, replace=True,
                 )  # fmt: skip
-                index = {
+                index: dict[str, Any] = {
                     "name": LanceTables(own, self.store.path, self.store.home).index[0],
                     "vectors": sum(before.state(side) * self.manifest.views[side] for side in SIDES),
                 }
                 for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
                     own.create_scalar_index(column, kind, name=column, replace=True)
+                index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
         except CommitConflictError as problem:
             raise IndexLockedError(
                 f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
@@ -1641,6 +1673,21 @@ class Home:
         """
         return place(self.location, table) if self._held is None else str(self._held.here / table)
 
+    def acknowledged(self, table: str) -> int:
+        """The newest version of a table that Lance has noted beside it; 0 for none, and in an object store.
+
+        Args:
+            table: Name of the table.
+
+        Returns:
+            Number of the version.
+        """
+        if self._held is not None:
+            with suppress(OSError, ValueError):
+                noted = json_object(Path(self.uri(table), "_versions", "latest_version_hint.json").read_text()) or {}
+                return version if _is(version := noted.get("version"), _NUMBER) else 0
+        return 0
+
     def mark(self, table: str, version: int) -> Hashable:
         """What changes when another file takes the place of that which describes a version of a table.
 
@@ -1781,7 +1828,13 @@ class LanceStore(Store):
                 # Removed by a compaction, or another file by the same name: what is cached may be of the former.
                 self._session, tables = lance.Session(CACHE, CACHE), None
             if tables is None or tables.dataset.latest_version != tables.dataset.version:
+                acknowledged = self.home.acknowledged(self.table)
                 dataset = self.opened()
+                if dataset.version < acknowledged:
+                    raise SearchIndexError(
+                        f"{self.path} has version {dataset.version:,}, of {acknowledged:,} acknowledged: the last ones "
+                        "were lost, and deleted items may be back; restore a backup"
+                    )
                 mark = self.home.mark(self.table, dataset.version)
                 tables = self._tables = LanceTables(dataset, self.path, self.home, mark)
             return tables
