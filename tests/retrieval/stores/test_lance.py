@@ -1188,8 +1188,8 @@ def test_attack_of_a_disk_that_fills_up(tmp_path: Path) -> None:
         wanted = stored_items.answers(store, QUERIES)
         assert stored_items.answers(open_store(store.path), QUERIES) == wanted
         for verb in (lambda it: it.compact(), lambda it: it.delete("images", ["p1"])):
-            with pytest.raises(OutputError, match="needs to be written, and cannot be: .*Read-only"):
-                with store.writing("compact") as writer:
-                    verb(writer)
+            told = r"needs to be written, and cannot be: .*Read-only"
+            with pytest.raises(OutputError, match=told), store.writing("compact") as writer:
+                verb(writer)
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
