@@ -209,10 +209,12 @@ class Memory(Store):
 
     @contextmanager
     def reading(self) -> Iterator[MemoryView]:
+        self.require_revision(INDEXES[self.path].revision)
         yield MemoryView(self.data)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[MemoryWriter]:
+        self.require_revision(INDEXES[self.path].revision)
         yield MemoryWriter(self, self.manifest)
 
     def check(self) -> list[IndexIssue]:

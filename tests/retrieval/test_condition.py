@@ -154,7 +154,7 @@ def test_year_or_month_compares_with_dates(dates: Folder, written: str | Conditi
 def test_unmatched_values_suggest_nearest(folder: Folder) -> None:
     def told(*written: str) -> list[str]:
         where = [parse(text) for text in written]
-        return list(missed(view, "images", where, matching(view, "images", where)))
+        return list(missed(view, "images", where, nothing=not len(matching(view, "images", where))))
 
     with folder.reading() as view:
         paris = "no image has place 'paris'; the nearest: 'Paris'"

@@ -75,7 +75,8 @@ def test_a_second_model_reranks_where_a_request_says_so(place: Path, client) -> 
     )
     with served_index.client(place / "library", rerank=str(second)) as own:
         got = own.get("/search", params=asked).json()
-        texts = own.post("/search", params={"target": "texts", "top": 4, "rerank": True}, content=body).json()
+        params = {"target": "texts", "top": 4, "rerank": True}
+        texts = own.post("/search", params=params, content=body, headers={"Content-Type": "image/png"}).json()
         plain = own.get("/search", params=asked | {"rerank": False}).json()
         both = own.get("/search", params=asked | {"not_like": "red"})
     assert got["unit"] == "score" and plain["unit"] == "cosine"
@@ -342,7 +343,8 @@ def test_openapi_marks_routes_that_need_token(place: Path, client) -> None:
 
     assert needing(client) == {"/add", "/delete"}
     with served_index.client(place / "library", read_token=served_index.READ_TOKEN) as own:
-        assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz"}
+        own.headers["Authorization"] = f"Bearer {served_index.READ_TOKEN}"
+        assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz", "/readyz"}
 
 
 def test_update_keeps_items_added_by_server(fresh: Path) -> None:
@@ -391,8 +393,15 @@ def test_token_rights(place: Path) -> None:
         reads = {"Authorization": f"Bearer {served_index.READ_TOKEN}"}
         assert own.get("/search", params={"q": "red"}).status_code == 401
         assert own.get("/thumbnail", params={"id": "red"}).status_code == 401
-        assert own.get("/").status_code == 200, "the page itself asks for the token"
-        assert own.get("/healthz").json()["libraries"] == {}, "who watches over the server needs none"
+        for path in ("/", "/page/app.js"):
+            assert own.get(path).status_code == 200, "the page itself asks for the token"
+        for path in ("/healthz", "/readyz"):
+            answer = own.get(path)
+            assert answer.status_code == 200 and "library" not in answer.text, "who watches over the server needs none"
+        for path in ("/openapi.json", "/docs", "/nowhere", "/search", "/search?tpo=3", "/items?offset=-1", "/metrics"):
+            assert own.get(path).status_code == 401, path
+        for path, kind in (("/score", "application/json"), ("/search", "image/png"), ("/delete", "application/json")):
+            assert own.post(path, content=b"{", headers={"Content-Type": kind}).status_code == 401, path
         for headers in (reads, served_index.WRITES):
             assert own.get("/search", params={"q": "red"}, headers=headers).status_code == 200
         assert own.post("/delete", json=body, headers=reads).status_code == 401

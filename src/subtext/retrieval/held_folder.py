@@ -1,8 +1,8 @@
 """A folder that stays in hand: what is opened, written and removed through it is its own, whatever takes its path.
 
 `mv library old; mv new library` puts another folder at the path of an index that is open. Every later step by that path
-would read, write or remove files of the other one. Where the system has paths that lead through a descriptor (Linux),
-the steps go through it. Elsewhere the path is checked before each step.
+would read, write or remove files of the other one. Where the system has paths that lead through a descriptor (Linux)
+or by the number of a folder (macOS), the steps go through these. Elsewhere the path is checked before each step.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weakref import finalize
 from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.retrieval.stores.errors import IndexMovedError
 
-DESCRIPTORS = "/proc/self/fd"
-"""Where Linux has paths that lead through the descriptors of a process."""
+THROUGH = ("/proc/self/fd/{descriptor}", "/.vol/{device}/{number}")
+"""Paths to an open folder, wherever it is: through the descriptors of a process on Linux, by its number on macOS."""
 
 
 class HeldFolder:
@@ -47,9 +47,9 @@ class HeldFolder:
                 f"{path} needs to be a folder that `subtext index build` wrote; it {reason}"
             ) from problem
         finalize(self, os.close, self._descriptor)
-        self._number = _numbers(os.fstat(self._descriptor))
-        through = Path(DESCRIPTORS, str(self._descriptor))
-        self._through = through if through.exists() else None
+        device, number = self._number = _numbers(os.fstat(self._descriptor))
+        through = [Path(it.format(descriptor=self._descriptor, device=device, number=number)) for it in THROUGH]
+        self._through = next((path for path in through if self._leads_here(path)), None)
 
     @property
     def here(self) -> Path:
@@ -66,8 +66,11 @@ class HeldFolder:
     @property
     def is_there(self) -> bool:
         """Whether its path still leads to this folder."""
+        return self._leads_here(self.path)
+
+    def _leads_here(self, path: Path) -> bool:
         try:
-            return _numbers(self.path.stat()) == self._number
+            return _numbers(path.stat()) == self._number
         except OSError:
             return False
 
@@ -90,7 +93,7 @@ class HeldFolder:
         """A message that names the folder as its user does.
 
         Args:
-            text: A message in which paths may lead through the descriptor.
+            text: A message in which paths may lead through the descriptor or number.
 
         Returns:
             The message, with the path that the folder was opened by.

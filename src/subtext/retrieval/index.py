@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -215,12 +215,13 @@ class Index:
             rerank=rerank,
         )
 
-    def answer(self, query: Query, *, rerank: Reranker | None = None) -> Answer:
+    def answer(self, query: Query, *, rerank: Reranker | None = None, hints: bool = True) -> Answer:
         """Answer one query.
 
         Args:
             query: The query.
             rerank: A second model that orders the results; None for none.
+            hints: Adds what `with_hints` adds.
 
         Returns:
             The results, best first.
@@ -230,7 +231,7 @@ class Index:
             DataError: As `search`.
         """
         if rerank is not None:
-            return rerank.rerank(query, self.answer(rerank.first_stage(query)))
+            return rerank.rerank(query, self.answer(rerank.first_stage(query), hints=hints))
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
@@ -241,12 +242,8 @@ class Index:
             rare = self.rare_words(text) if isinstance(text, str) else {}
             if isinstance(text, str) and self._uses_exact_words(query):
                 exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
-                doubtful += (
-                    [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
-                )
             notes = absent_words(view, query, exact)
             query = replace(query, lexical=True) if exact else query
-            suggestions = suggest_words(view, doubtful)
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
@@ -269,7 +266,6 @@ class Index:
                 )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
             among = matching(view, side, conditions) if conditions else None
-            notes += () if among is None else missed(view, side, conditions, among)
             depth = query.top if query.by_score else max(query.top, query.depth)
             result = combined.search(view, side, depth, among=among)
             modality, judgement = parts[0].modality, None
@@ -317,10 +313,36 @@ class Index:
             fit=fit,
             text_only=query.text_only,
             exact_words=exact,
-            suggestions=suggestions,
             rare_words=rare,
         )
-        return self._described(answer, query)
+        answer = self._described(answer, query)
+        return self.with_hints(answer, query) if hints else answer
+
+    def with_hints(self, answer: Answer, query: Query) -> Answer:
+        """Add what helps to ask again: words and values that are like the first of those that the index lacks.
+
+        They cost more than the answer: a server adds them where no other query waits.
+
+        Args:
+            answer: The answer to the query.
+            query: The query.
+
+        Returns:
+            The answer with suggestions and notes.
+        """
+        query = self._read(query)
+        text, doubtful = query.positive_text, list[str]()
+        if isinstance(text, str):
+            vocabulary = self.known_words(text)
+            if vocabulary is not None:
+                doubtful = [word for word, is_known in vocabulary.items() if not is_known]
+            elif self._uses_exact_words(query):
+                doubtful = [word for word in re.findall(r"\w+", text) if word[0].isupper()]
+        with self.store.reading() as view:
+            suggestions = suggest_words(view, doubtful)
+            nothing = not answer.hits and not answer.left_out
+            notes = missed(view, query.target, query.conditions, nothing=nothing)
+        return replace(answer, suggestions=suggestions, notes=(*answer.notes, *notes))
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
@@ -335,13 +357,14 @@ class Index:
         unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
         return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
 
-    def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
+    def answer_many(self, queries: Sequence[Query], *, hints: bool = True) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
 
         An error in one query does not affect the others.
 
         Args:
             queries: The queries.
+            hints: Adds what `with_hints` adds.
 
         Returns:
             An answer or an error per query, in their order.
@@ -349,25 +372,39 @@ class Index:
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            batchable = query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
-            groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
+            groups.setdefault((query.target, repr(query.where)) if self.batches(query) else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
             group = [queries[row] for row in rows]
             try:
                 results: Sequence[Answer | SubtextError]
-                results = [self.answer(group[0])] if len(group) == 1 else self._answer_texts(group)
+                results = [self.answer(group[0], hints=False)] if len(group) == 1 else self._answer_texts(group)
+                if hints:
+                    results = [self.with_hints(answer, query) for answer, query in zip(results, group, strict=True)]
             except SubtextError as problem:
-                results = [problem] if len(group) == 1 else [self.answer_many([query])[0] for query in group]
+                alone = partial(self.answer_many, hints=hints)
+                results = [problem] if len(group) == 1 else [alone([query])[0] for query in group]
             answers |= dict(zip(rows, results, strict=True))
         return [answers[row] for row in range(len(queries))]
+
+    def batches(self, query: Query) -> bool:
+        """Whether `answer_many` answers a query together with others, so that it costs little.
+
+        Args:
+            query: The query.
+
+        Returns:
+            False where it is answered by itself.
+        """
+        query = self._read(query)
+        return query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
 
     def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
         """The answers of batchable queries of text, of one target and set of conditions."""
         texts = [str(query.positive_text) for query in queries]
         first, vectors = queries[0], self._embed_texts(texts)
         top = max(query.top for query in queries)
-        answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
+        answers = self._nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
         return [
             self._described(replace(answer, hits=answer.hits[: query.top]), query)
             for query, answer in zip(queries, answers, strict=True)
@@ -399,6 +436,24 @@ class Index:
         Raises:
             RequirementError: For vectors of another shape, and for an unknown metadata field.
         """
+        answers = self._nearest(vectors, modality=modality, top=top, target=target, where=where, exact=exact)
+        with self.store.reading() as view:
+            notes = (
+                missed(view, answers[0].target, as_conditions(where), nothing=not answers[0].hits) if answers else ()
+            )
+        return [replace(answer, notes=notes) for answer in answers]
+
+    def _nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        modality: Literal["images", "texts"] | None,
+        top: int,
+        target: Literal["images", "texts"],
+        where: Sequence[Condition | str],
+        exact: bool = False,
+    ) -> list[Answer]:
+        """As `nearest`, without notes on values that no item has."""
         side, source = require_target(target, top), require_target(modality or target, top)
         if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
             raise RequirementError(
@@ -409,11 +464,10 @@ class Index:
         conditions = as_conditions(where)
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
-            notes = () if among is None else missed(view, side, conditions, among)
             results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
             return [
-                replace(self._answer(view, side, result, judgement), notes=notes)
+                self._answer(view, side, result, judgement)
                 for result, judgement in zip(results, judgements, strict=True)
             ]
 

@@ -60,10 +60,10 @@ def _job(row: tuple[Any, ...]) -> IndexJob:
     )
     if intact:
         return IndexJob(number, verb, parsed, started, finished, done, total)
-    texts = [value if isinstance(value, str) else "" for value in (verb, started)]
-    numbers = [value if type(value) is int else 0 for value in (number, done, total)]
+    verb, started = (value if isinstance(value, str) else "" for value in (verb, started))
+    number, done, total = (value if type(value) is int else 0 for value in (number, done, total))
     # Not finished would mean that its command could be run again.
-    return IndexJob(numbers[0], texts[0], None, texts[1], texts[1], *numbers[1:], damaged=True)
+    return IndexJob(number, verb, None, started, started, done, total, damaged=True)
 
 
 def unfinished(store: Store) -> list[IndexJob]:

@@ -1,4 +1,4 @@
-"""Images of a server: thumbnails that it shows, and uploads that it checks before they are decoded, and adds.
+"""Images of a server: thumbnails that it shows, and uploads that it adds.
 
 A thumbnail is scaled down and encoded again, so that no byte of a file leaves as it is; it is cached on disk. Added
 items are a data set of their own in INDEX/added, so `index update` and `index move` find them; for an index that is no
@@ -11,24 +11,18 @@ import ctypes
 import os
 import threading
 import time
-import warnings
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from PIL import Image, UnidentifiedImageError
 
 from subtext.data.atomic import write_file
 from subtext.data.config import DataConfig
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import open_image, prepare_decoder, read_bytes, stored_size
+from subtext.data.image_files import read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval.build import WriteCounts, ingest
@@ -36,82 +30,21 @@ from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.folder import Folder, writer_lock
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
-from subtext.server.refusal import RETRY_SECONDS, Refusal
+from subtext.server.decoding import Decoder
+from subtext.server.refusal import Refusal
 
 if TYPE_CHECKING:
     from subtext.retrieval.index import Index
 
 SIZES = (96, 320, 1280)
 """Pixels of the longer side: for a contact sheet, for a grid on a dense screen, and for one image."""
-MEDIA_TYPE, SUFFIX = "image/webp", ".webp"
-TRIMMED = 2**20
-"""Pixels of an image whose memory is given back to the system at once."""
-OWN_PAGES = 2**23
-"""Bytes of a block that always has pages of its own: in freed memory, a WebP's header would fill its whole canvas."""
-_MMAP_THRESHOLD = -3
+SUFFIX = ".webp"
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
-DECODE_SECONDS = 5.0
-"""Seconds that an image waits until there is memory to decode it."""
-
-FORMATS = {
-    "JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif", "AVIF": ".avif",
-    **({"HEIF": ".heic"} if find_spec("pillow_heif") else {}),
-}  # fmt: skip
-"""Accepted formats and their suffixes. No format that can hold a program, a document or an address."""
-PIXEL_BYTES = 4
-"""Bytes of memory of a decoded pixel; no file needs more of them."""
-HEAVY = {"WEBP": 4, "TIFF": 2, "AVIF": 4, "HEIF": 4}
-"""Formats whose decoders need more memory per pixel, and how many times as much."""
 SPLIT = "added"
+LARGEST_FILE = 4
+"""Bytes of a file that is read, for each pixel of the largest image: no file needs more of them."""
 LOCK_SECONDS = 3.0
 """Seconds that a change waits for another writer."""
-_NO_IMAGE = (UnidentifiedImageError, OSError, ValueError, SyntaxError)
-_MARKUP = (b"<script", b"<html", b"<svg", b"<!doctype", b"<?php", b"<iframe")
-_HEAD, _TAIL = 1024, 2**16 + 22
-"""Bytes in which readers of PDF and ZIP look for their marks."""
-
-
-class Decoding:
-    """Bounds the images that are decoded at one time: many small ones, or a large one alone.
-
-    Args:
-        pixels: Of an image that is alone; smaller ones count twice their pixels, as not all are scaled down at once.
-    """
-
-    def __init__(self, pixels: int) -> None:
-        self.pixels = self._free = pixels
-        self._changed = threading.Condition()
-        if _LIBC is not None and hasattr(_LIBC, "mallopt"):
-            _LIBC.mallopt(_MMAP_THRESHOLD, OWN_PAGES)
-
-    @contextmanager
-    def hold(self, pixels: int) -> Iterator[None]:
-        """Reserve memory while an image is decoded.
-
-        Args:
-            pixels: Pixels of the image that is decoded.
-
-        Returns:
-            A context manager.
-
-        Raises:
-            Refusal: (503) where that has to wait too long.
-        """
-        share = min(2 * pixels, self.pixels)
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._free >= share, timeout=DECODE_SECONDS):
-                sentence = "the server is busy with other images; try again in a moment"
-                raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
-            self._free -= share
-        try:
-            yield
-        finally:
-            # Else the allocator keeps the memory, for each thread that decoded.
-            if pixels > TRIMMED and _LIBC is not None and hasattr(_LIBC, "malloc_trim"):
-                _LIBC.malloc_trim(0)
-            with self._changed:
-                self._free += share
-                self._changed.notify_all()
 
 
 class Thumbnails:
@@ -120,13 +53,13 @@ class Thumbnails:
     Args:
         roots: Folders whose images may be shown; a file elsewhere, or a link that leads there, is not.
         storage_dir: Folder for an index that is no folder itself; None to cache nothing of such an index.
-        decoding: Bounds the memory of decoding.
+        decoder: Decodes and scales down.
     """
 
-    def __init__(self, roots: Sequence[Path], storage_dir: Path | None, decoding: Decoding) -> None:
+    def __init__(self, roots: Sequence[Path], storage_dir: Path | None, decoder: Decoder) -> None:
         self.roots = [root.resolve() for root in roots]
         self.storage_dir = storage_dir
-        self._decoding = decoding
+        self._decoder = decoder
 
     def of(self, store: Store, name: str, size: int) -> tuple[bytes, bool]:
         """The thumbnail of an item as WebP of at most `size` pixels a side, and whether it was made just now.
@@ -177,75 +110,19 @@ class Thumbnails:
     def _encode(self, root: Path, path: str | None, size: int) -> bytes:
         if path is None:
             raise Refusal(HTTPStatus.NOT_FOUND, "this item has no image that can be shown")
-        too_large = Refusal(HTTPStatus.NOT_FOUND, "the image of this item is too large to be shown (--max-pixels)")
         try:
-            if (stored_size(path, root) or 0) > PIXEL_BYTES * self._decoding.pixels:
-                raise too_large
+            if (stored_size(path, root) or 0) > LARGEST_FILE * self._decoder.pixels:
+                sentence = "the image of this item is too large to be shown (--max-pixels)"
+                raise Refusal(HTTPStatus.NOT_FOUND, sentence)
             data = read_bytes(path, root, within=self.roots)
-            form, pixels = _header(data)
-            # A JPEG is decoded at an eighth of its sides.
-            if form != "JPEG" and pixels > self._decoding.pixels:
-                raise too_large
-            with self._decoding.hold(pixels):
-                image = open_image(data, at_least=size)
-                image.thumbnail((size, size), Image.Resampling.LANCZOS)
-        except (DataError, Image.DecompressionBombError, *_NO_IMAGE) as problem:
+        except DataError as problem:
             raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be shown") from problem
-        buffer = BytesIO()
-        image.save(buffer, "WEBP", quality=82, method=2)
-        return buffer.getvalue()
-
-
-def _header(data: bytes, formats: tuple[str, ...] | None = None) -> tuple[str, int]:
-    """The format of an image, and its pixels, times HEAVY.
-
-    Raises one of _NO_IMAGE.
-
-    Raises:
-        DecompressionBombError: If a format needs a package.
-        DataError: If a format needs a package.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        prepare_decoder(data[:64], "it")
-        # Pillow knows HEIF from the first file on.
-        registered = formats and tuple(form for form in formats if form != "HEIF" or form in Image.OPEN)
-        with Image.open(BytesIO(data), formats=registered) as image:
-            form = str(image.format)
-            return form, image.width * image.height * HEAVY.get(form, 1)
-
-
-def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
-    """The suffix for a file with this image, and its pixels, times HEAVY; it is nothing besides. Decodes nothing.
-
-    Args:
-        data: Bytes of the image.
-        pixels: That it may have: width times height, times HEAVY.
-
-    Returns:
-        Suffix, and number of pixels.
-
-    Raises:
-        Refusal: 415 for another format, and for an image that is also a page, document or archive; 413 for too many
-            pixels.
-    """
-    try:
-        form, size = _header(data, tuple(FORMATS))
-    except Image.DecompressionBombError as problem:
-        sentence = f"an image may have {pixels:,} pixels; this one has more"
-        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence) from problem
-    except (DataError, *_NO_IMAGE) as problem:
-        sentence = f"the image cannot be used: it needs {', '.join(FORMATS)}; this is another kind of file"
-        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence) from problem
-    if size > pixels:
-        sentence = f"an image of {form} may have {pixels // HEAVY.get(form, 1):,} pixels; this one has more"
-        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
-    lower = data.lower()
-    archive = b"PK\x05\x06" in data[-_TAIL:] and zipfile.is_zipfile(BytesIO(data))
-    if any(mark in lower for mark in _MARKUP) or b"%PDF-" in data[:_HEAD] or archive:
-        sentence = "the image cannot be used: it is also a page, a document or an archive; save it again as an image"
-        raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence)
-    return FORMATS.get(form, ".jpg"), size
+        try:
+            return self._decoder.thumbnail(data, size)
+        except Refusal as refusal:
+            if refusal.status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                raise
+            raise Refusal(HTTPStatus.NOT_FOUND, f"the image of this item cannot be shown: {refusal}") from refusal
 
 
 @dataclass(frozen=True)
@@ -345,6 +222,9 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
         finally:
             batch.unlink(missing_ok=True)
             remove_orphans(store, storage_dir)
+            # Else the allocator keeps what decoding took.
+            if _LIBC is not None and hasattr(_LIBC, "malloc_trim"):
+                _LIBC.malloc_trim(0)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from subtext.retrieval.traces import LOGS
 PATHS = frozenset(
     {
         "/", "/page", "/search", "/similar", "/score", "/items", "/item", "/thumbnail", "/fields", "/add", "/delete",
-        "/libraries", "/healthz", "/metrics", "/openapi.json",
+        "/libraries", "/healthz", "/readyz", "/metrics", "/openapi.json",
     }
 )  # fmt: skip
 """Paths that are counted by name; all others count as "other"."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,8 +17,6 @@ from subtext.text_helpers import install_hint
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server stops."""
-HEAD_BYTES = 16_384
-"""Bytes of a request's head."""
 TOKEN_LETTERS = 16
 """Shortest token."""
 
@@ -200,6 +199,8 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
                 f"a server needs an address of its own; {settings.host}:{settings.port} cannot be used: "
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
+    # The thread that reads requests is one of many that compute: it gets its turn soon.
+    sys.setswitchinterval(0.001)
     options = server_options(settings)
     name = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
     address = f"http://{name}:{settings.port}/ (Ctrl-C stops it)"
@@ -228,19 +229,19 @@ def server_options(settings: Settings) -> dict[str, Any]:
     Returns:
         Keyword arguments of `uvicorn.Config`.
     """
-    from subtext.server.security import Connection, most_connections
+    from subtext.server.connection import Connection, most_connections
 
     return {
         "host": settings.host,
         "port": settings.port,
         "access_log": False,
-        "log_level": "warning",
+        # A client whose request cannot be read is told so; the log is not for what it sends.
+        "log_level": "error",
         "server_header": False,
         "proxy_headers": settings.trust_proxy,
         "http": Connection,
         "timeout_keep_alive": 10,
         "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
-        "h11_max_incomplete_event_size": HEAD_BYTES,
         # As many are accepted at a time, before any is closed.
         "backlog": max(1, min(128, most_connections() // 3)),
         "ws": "none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -25,7 +26,7 @@ import stored_items
 from subtext.api.index.maintain import delete_from_index, index_info
 from subtext.errors import OutputError, RequirementError, SearchIndexError
 from subtext.retrieval.condition import matching
-from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, FolderWriter, backup, writer_lock
+from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, FolderWriter, backup, translated, writer_lock
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.traces import trace_name
 from subtext.retrieval.verification import verify
@@ -484,3 +485,37 @@ def test_read_only_folder_includes_changes_in_wal(tmp_path: Path, monkeypatch: p
     assert "p40" in stored_items.ids(Folder(copy)) and verify(copy) == []
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
     assert not list((tmp_path / "private").iterdir()), "the copy of the items is removed at once"
+
+
+def test_file_system_without_locks_is_named(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuses)
+    told = "index needs a file system with locks, so that two writers never meet; its own has none: No locks available;"
+    with pytest.raises(OutputError, match=told), Folder(whole).writing("add"):
+        pass
+
+
+@pytest.mark.parametrize("file", ["vectors.npy", None])
+def test_error_of_the_disk_while_reading_names_a_file(whole: Path, file: str | None) -> None:
+    folder = Folder(whole)
+    name = f"{file or whole.name} cannot be used: Input/output error; see to the disk"
+    with pytest.raises(SearchIndexError, match=name), folder.reading() as view:
+        raise OSError(errno.EIO, "Input/output error", None if file is None else str(view.held.here / file))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [
+        ("SQLITE_IOERR_READ", SearchIndexError, "x cannot be read: disk I/O error; see to the disk"),
+        ("SQLITE_IOERR_WRITE", OutputError, "x needs to be written, and cannot be: disk I/O error; what stood there"),
+        ("SQLITE_BUSY", SearchIndexError, "x is in use by another process, or lies on a file system that has no locks"),
+        ("SQLITE_CANTOPEN", SearchIndexError, "x cannot be opened: No such file or directory; close other files"),
+    ],
+)
+def test_errors_of_sqlite_say_what_to_do(code: str, kind: type[Exception], told: str) -> None:
+    problem = sqlite3.OperationalError("disk I/O error")
+    problem.sqlite_errorcode = getattr(sqlite3, code)
+    with pytest.raises(kind, match=told), translated(Path("x")):
+        raise problem

@@ -28,11 +28,11 @@ from subtext.retrieval.stores.store import Store
 from subtext.retrieval.verification import verify
 
 QUERIES = stored_items.vectors(range(1000, 1003), 1)
-SEEDS = {"folder": 50, "link": 50}
+SEEDS = {"folder": 13, "link": 13}
 SWAPS = [
     pytest.param(seed, verb, kind, marks=[] if seed == 0 and (kind in SEEDS or verb == "add") else pytest.mark.slow)
     for kind in replaced_index.PLACES
-    for seed in range(SEEDS.get(kind, 10))
+    for seed in range(SEEDS.get(kind, 5))
     for verb in replaced_index.VERBS
 ]
 """Folders are fast; of the others there are fifty swaps of each kind, all verbs together."""
@@ -232,9 +232,9 @@ def test_segment_of_same_name_in_a_copy_is_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("through", [True, False])
 def test_commit_refuses_replaced_folder(tmp_path: Path, through: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where no path leads through a descriptor, as on macOS."""
+    """Also where no path leads through a descriptor."""
     if not through:
-        monkeypatch.setattr("subtext.retrieval.held_folder.DESCRIPTORS", str(tmp_path / "none"))
+        monkeypatch.setattr("subtext.retrieval.held_folder.THROUGH", ())
     place = FolderPlace(tmp_path)
     store = replaced_index.made(place, copy=False)
     before = place.content(place.other), place.content(place.live)
@@ -247,6 +247,33 @@ def test_commit_refuses_replaced_folder(tmp_path: Path, through: bool, monkeypat
             writer.ids("images")
     assert (place.content(place.live), place.content(place.aside)) == before
     assert verify(place.live) == verify(place.aside) == []
+
+
+def test_store_that_is_replaced_inside_an_index_is_refused(tmp_path: Path) -> None:
+    place = FolderPlace(tmp_path)
+    store = replaced_index.made(place, copy=False)
+    first, before = Path(place.live, "store-1"), place.content(place.other)
+    told = "needs the items of its own|live/store-1 was moved away, removed or replaced while it was used"
+    with pytest.raises(SearchIndexError, match=told), store.writing("add") as writer:
+        first.rename(tmp_path / "aside")
+        Path(place.other, "store-1").rename(first)
+        writer.apply(stored_items.images(range(100, 104)))
+    with pytest.raises(SearchIndexError, match="needs the items of its own; it has those of another index"):
+        hits(store)
+    with pytest.raises(SearchIndexError, match="needs the items of its own"):
+        open_store(place.live)
+    first.rename(Path(place.other, "store-1"))
+    (tmp_path / "aside").rename(first)
+    assert place.content(place.other) == before and verify(place.other) == verify(place.live) == []
+    assert len(hits(store)) == len(QUERIES)
+
+
+def test_removed_index_is_not_made_again_by_a_writer(tmp_path: Path) -> None:
+    store = stored_items.made(tmp_path / "index")
+    with pytest.raises((IndexMovedError, OutputError)) as told, store.writing("add") as writer:
+        shutil.rmtree(tmp_path / "index")
+        writer.put(stored_items.images(range(100, 104)))
+    assert not [*tmp_path.iterdir()] and "/proc/" not in str(told.value)
 
 
 def test_change_that_was_made_before_a_swap_is_reported(tmp_path: Path) -> None:

@@ -577,17 +577,32 @@ class FolderWriter(SqlWriter):
         super().__init__(store, manifest)
         self.tables = sqlite
         self.held = store.held
+        self.held_store = HeldFolder(inside(self.held.here, manifest.store))
         self._segment_number = sqlite.state("segment")
 
     @property
     def inner(self) -> Path:
-        """The folder of tables and segments, through the index that was opened."""
-        return self.held.here / self.manifest.store
+        """The folder of tables and segments that was opened."""
+        return self.held_store.here
 
     @property
     def text_side(self) -> Path:
-        """The folder for the text side of the model, through the index that was opened."""
+        """The folder for the text side of the model, through the folder that was opened."""
         return self.inner / TEXT_SIDE
+
+    def require_there(self, done: str = "nothing of this change was made") -> None:
+        """Require that the index is still what its path leads to.
+
+        Args:
+            done: What was done so far, for the message.
+
+        Raises:
+            IndexMovedError: If another one has taken its place.
+        """
+        self.held.require_there(done)
+        self.held_store.require_there(done)
+        if not self.tables.is_current:
+            raise IndexMovedError(f"{self.tables.file} was replaced while it was used; {done}; restore a backup")
 
     def clean(self) -> None:
         """Remove what an interrupted writer left behind, and finish what it had acknowledged.
@@ -700,12 +715,13 @@ class FolderWriter(SqlWriter):
                     continue
                 with closing(unfinished), closing(SqliteTables(other / TABLES, write=True)) as tables:
                     writer = FolderWriter(unfinished, tables, unfinished.manifest)
-                    writer.clean()
-                    for side in SIDES:
-                        # A store that was copied back from elsewhere may hold what was deleted meanwhile.
-                        absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
-                        writer.delete(side, absent, keep_texts=True, remember=False)
-                    lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
+                    with writer.held_store.naming():
+                        writer.clean()
+                        for side in SIDES:
+                            # A store that was copied back from elsewhere may hold what was deleted meanwhile.
+                            absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
+                            writer.delete(side, absent, keep_texts=True, remember=False)
+                        lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
 
     @contextmanager
@@ -718,7 +734,7 @@ class FolderWriter(SqlWriter):
         with self.tables.transaction(write=True):
             yield
             self.count_change()
-            self.held.require_there()
+            self.require_there()
         with self._behind_commit():
             self._acknowledge()
 
@@ -997,7 +1013,7 @@ class Folder(Store):
     @property
     def held(self) -> HeldFolder:
         """The folder that was opened; another one may have taken its path."""
-        return self._opened.held
+        return (self._written or self._opened).held
 
     @classmethod
     def create(cls, location: Path | str, manifest: Manifest) -> Folder:
@@ -1172,34 +1188,45 @@ class Folder(Store):
             return
         for attempt in range(ATTEMPTS):
             opened = self._current()
-            with opened.held.naming():
-                # Before the tables: they never have less than a manifest that was read before them.
-                manifest = self._acknowledged(opened)
-                sqlite = self._connected(opened)
-                with sqlite.transaction():
-                    try:
-                        revision = self._require_acknowledged(manifest, sqlite)
-                        segments, cache = self._loaded(opened, sqlite, revision)
-                        opened.held.require_there()
-                    except (FileNotFoundError, SearchIndexError) as problem:
-                        # A compaction has removed segments, or another folder has taken the place, meanwhile.
-                        missing = isinstance(problem, FileNotFoundError)
-                        if attempt < ATTEMPTS - 1 and (missing or not opened.held.is_there):
-                            continue
-                        if missing:
-                            raise SearchIndexError(
-                                f"{self.store} needs all its segments; {problem}; restore a backup"
-                            ) from problem
-                        self._thread.mine = None  # What was opened may not be what is there now.
-                        raise
-                    counts = {side: sqlite.state(side) for side in SIDES}
-                    view = FolderView(self.manifest, revision, counts, sqlite, segments, self, opened.held, cache=cache)
-                    self._thread.view = view
-                    try:
-                        yield view
-                    finally:
-                        self._thread.view = None
-                    return
+            with opened.held.naming(), ExitStack() as transaction:
+                try:
+                    self._thread.view = view = self._view(opened, transaction)
+                except (FileNotFoundError, SearchIndexError) as problem:
+                    # A compaction has removed segments, or another folder has taken the place, meanwhile.
+                    missing = isinstance(problem, FileNotFoundError)
+                    again = missing or isinstance(problem, IndexMovedError) or not opened.held.is_there
+                    if attempt < ATTEMPTS - 1 and again:
+                        continue
+                    if missing:
+                        raise SearchIndexError(
+                            f"{self.store} needs all its segments; {problem}; restore a backup"
+                        ) from problem
+                    self._thread.mine = None  # What was opened may not be what is there now.
+                    raise
+                try:
+                    yield view
+                finally:
+                    self._thread.view = None
+                return
+
+    def _view(self, opened: _Opened, transaction: ExitStack) -> FolderView:
+        """The index at this moment, inside a transaction that it begins.
+
+        Raises:
+            SearchIndexError: For what is damaged, lost, elsewhere or of another index.
+            FileNotFoundError: If a folder is gone.
+        """
+        # Before the tables: they never have less than a manifest that was read before them.
+        manifest = self._acknowledged(opened)
+        sqlite = self._connected(opened)
+        transaction.enter_context(sqlite.transaction())
+        revision = self._require_acknowledged(manifest, sqlite)
+        segments, cache = self._loaded(opened, sqlite, revision)
+        opened.held.require_there()
+        if not sqlite.is_current:
+            raise IndexMovedError(f"{sqlite.file.parent} was replaced while it was opened; try again")
+        counts = {side: sqlite.state(side) for side in SIDES}
+        return FolderView(self.manifest, revision, counts, sqlite, segments, self, opened.held, cache=cache)
 
     def _loaded(
         self, opened: _Opened, sqlite: SqliteTables, revision: Revision
@@ -1241,15 +1268,19 @@ class Folder(Store):
                 raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
             with closing(SqliteTables(inside(held.here, manifest.store) / TABLES, write=True)) as sqlite:
                 sqlite.require_format(self.path)
-                held.require_there()
                 self._written = opened
-                writer = FolderWriter(self, sqlite, manifest)
                 try:
-                    writer.clean()
-                    yield writer
-                    held.require_there(f"what `{verb}` had done until then is in it")
+                    writer = FolderWriter(self, sqlite, manifest)
+                    with writer.held_store.naming():
+                        try:
+                            writer.require_there()
+                            writer.clean()
+                            yield writer
+                            writer.require_there(f"what `{verb}` had done until then is in it")
+                        finally:
+                            self.manifest = writer.manifest
                 finally:
-                    self.manifest, self._written = writer.manifest, None
+                    self._written = None
                     sqlite.empty_log()
 
     def check(self) -> list[IndexIssue]:
@@ -1280,11 +1311,11 @@ class Folder(Store):
     def remove(self) -> None:
         """Remove the folder, but no other one that has taken its path."""
         self.close()
-        for file in [*self.held.here.iterdir()]:
-            shutil.rmtree(file, ignore_errors=True) if file.is_dir() else file.unlink(missing_ok=True)
-        if self.held.is_there:
-            with suppress(OSError):
-                self.path.rmdir()
+        with suppress(OSError, IndexMovedError):
+            for file in [*self.held.here.iterdir()]:
+                shutil.rmtree(file, ignore_errors=True) if file.is_dir() else file.unlink(missing_ok=True)
+            self.held.require_there()
+            self.path.rmdir()
 
     def other_stores(self) -> list[Path]:
         """The folders of other stores: of earlier models, and of unfinished moves.
@@ -1350,8 +1381,9 @@ class Folder(Store):
                 hashes = view.records("deleted")
             with closing(SqliteTables(target / TABLES, write=True)) as tables:
                 taken_over = FolderWriter(new, tables, begun)
-                taken_over.apply(Change(remembered=[digest for (digest,) in hashes]))
-            writer.held.require_there()
+                with taken_over.held_store.naming():
+                    taken_over.apply(Change(remembered=[digest for (digest,) in hashes]))
+            writer.require_there()
             write_text(writer.held.here / MANIFEST, taken_over.manifest.to_json())
             (target / PENDING).unlink()
         return Folder(self.path)
@@ -1516,7 +1548,7 @@ def _create_store(path: Path, manifest: Manifest) -> None:
             sealed = _state_sum(connection.execute(_STATE).fetchall())
             connection.execute("UPDATE state SET value = ? WHERE name = 'state'", (sealed,))
 
-    write_folder(path / manifest.store, fill)
+    write_folder(path / manifest.store, fill, existing="refuse")
 
 
 def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -1559,7 +1591,7 @@ def backup(folder: Folder, out: Path) -> Folder:
                 break
             except FileNotFoundError:
                 # A compaction has removed a segment meanwhile; the next attempt reads its successor.
-                shutil.rmtree(target / folder.manifest.store)
+                shutil.rmtree(target / folder.manifest.store, ignore_errors=True)
                 if attempt == ATTEMPTS - 1:
                     raise
         (target / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")

@@ -57,7 +57,7 @@ from subtext.data.atomic import HIDDEN
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
-from subtext.retrieval.held_folder import DESCRIPTORS, HeldFolder
+from subtext.retrieval.held_folder import THROUGH, HeldFolder
 from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
@@ -126,7 +126,7 @@ CACHE = 2**28
 QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
-_DESCRIPTOR = re.compile(rf"/?{DESCRIPTORS[1:]}/\d+")
+_DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).join(("/?", "")) for own in THROUGH))
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
 _STATE |= {"lists": dict, "index": dict, "sums": dict.fromkeys(SUMS, _NUMBER), "seal": str}
