@@ -1657,6 +1657,12 @@ class Home:
         self.location = location
         self._held = HeldFolder(Path(place(location)).parent) if location.startswith("lance://") else None
 
+    @cached_property
+    def _objects(self) -> tuple[Any, str]:
+        """The object store, whose connection is made once, and the folder in it."""
+        filesystem, folder = fs.FileSystem.from_uri(self.uri(""))
+        return filesystem, f"{folder.rstrip('/')}/"
+
     @property
     def is_current(self) -> bool:
         """Whether the location still leads here."""
@@ -1704,8 +1710,8 @@ class Home:
                 found = Path(file).stat()
                 return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
             return None
-        filesystem, path = fs.FileSystem.from_uri(file)
-        info = filesystem.get_file_info(path)
+        filesystem, folder = self._objects
+        info = filesystem.get_file_info(f"{folder}{file.removeprefix(self.uri(''))}")
         return (info.size, info.mtime_ns) if info.is_file else None
 
 
