@@ -9,6 +9,13 @@ A reader sees one moment (a transaction of REPEATABLE READ), however much is cha
 may write at once. They embed side by side and take turns for their changes: each change begins by counting it, and
 locks that one row until it is committed.
 
+Names of tables are looked up for each statement, also inside a transaction, and a schema can be renamed at any time. So
+every transaction compares at its end the table that its state was read from with that which has the name now; a change
+also has the identity of the index before it. A move builds in a schema of a random name, which the index remembers.
+
+The state has sums over the rows of every table, and a seal over the sums, by which `verify` finds what is missing or
+another. A server that is silent for too long counts as gone.
+
 Up to a number of items (`Manifest.exact_up_to`), and for filters that leave no more than that, all vectors are
 compared. Beyond it pgvector's HNSW graph is searched, with a filter until enough rows pass it (iterative scan). Either
 way the best rows are scored again in float64: hits and scores are those of a folder.
