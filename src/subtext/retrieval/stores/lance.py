@@ -1691,7 +1691,8 @@ class Home:
         if self._held is not None:
             with suppress(OSError, ValueError):
                 noted = json_object(Path(self.uri(table), "_versions", "latest_version_hint.json").read_text()) or {}
-                return version if _is(version := noted.get("version"), _NUMBER) else 0
+                version = noted.get("version")
+                return version if isinstance(version, int) else 0
         return 0
 
     def mark(self, table: str, version: int) -> Hashable:
