@@ -643,3 +643,13 @@ def test_password_of_any_signs_is_in_no_message(password: str, capsys: pytest.Ca
         for text in told:
             assert not any(part in text for part in ("s3cr", "pw", quote(password, safe=""))), text
             assert "\n" not in text, text
+
+
+@pytest.mark.parametrize("name", ['x"; DROP SCHEMA own CASCADE; --', "shared", "moving", "moving " + "0" * 33])
+def test_move_of_another_name_is_not_touched(place: Database, shared: Database, name: str) -> None:
+    with connect_index(place.address, write=True) as connection:
+        connection.execute("UPDATE manifest SET moving = %s", (name,))
+    for use in (place.pending_move, place.remove, lambda: place.counts):
+        with pytest.raises(SearchIndexError, match="needs to name the schema of an unfinished move as Subtext does"):
+            use()
+    assert shared.counts["images"] == 40 and Database.exists(place.address)

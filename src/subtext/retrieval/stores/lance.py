@@ -123,6 +123,8 @@ PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 """Number of retries of a request to an object store, and their seconds."""
 CACHE = 2**28
 """Bytes of indexes, and of metadata, that a reader has in memory."""
+NOTE = 4096
+"""Bytes of the note of the newest version, at most."""
 QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
@@ -1689,9 +1691,10 @@ class Home:
             Number of the version.
         """
         if self._held is not None:
+            file = Path(self.uri(table), "_versions", "latest_version_hint.json")
             with suppress(OSError, ValueError):
-                noted = json_object(Path(self.uri(table), "_versions", "latest_version_hint.json").read_text()) or {}
-                version = noted.get("version")
+                noted = json_object(file.read_text()) if file.is_file() and file.stat().st_size < NOTE else None
+                version = (noted or {}).get("version")
                 return version if isinstance(version, int) else 0
         return 0
 

@@ -120,6 +120,8 @@ STATE = (
 """Numbers of the state."""
 _KEPT = "SELECT name, value, extract(epoch FROM written)::text FROM kept WHERE name = ANY(?::text[])"
 _CHECKED = "SELECT key, id, text, metadata, vectors_digest, folded_id FROM items"
+_MOVING = re.compile(r"moving [0-9a-f]{32}")
+"""The schema of a move: a name that no address can have."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _PATIENCE = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
@@ -537,6 +539,11 @@ def current(connection: Connection, address: Address) -> Moment:
     if wrong := [name for name in STATE if type(state.get(name)) is not int]:
         raise SearchIndexError(
             f"{address} needs the number '{wrong[0]}' in its table state, and has {state.get(wrong[0], 'none')!r}; "
+            "restore a backup"
+        )
+    if moving is not None and not _MOVING.fullmatch(moving):
+        raise SearchIndexError(
+            f"{address} needs to name the schema of an unfinished move as Subtext does, and names {moving[:80]!r}; "
             "restore a backup"
         )
     manifest = Manifest.from_json(text, where=str(address))
