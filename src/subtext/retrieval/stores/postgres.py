@@ -102,9 +102,10 @@ EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
 """Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
-READ_SECONDS, WRITE_SECONDS, PROBE = 60, 600, 5
-"""Seconds that a statement of a reader, and of a writer, may take by default; and that an idle connection has to say
-that it lives, or a server to end a statement that took too long."""
+READ_SECONDS, WRITE_SECONDS, PROBE = 20, 600, 5
+"""Seconds that a statement of a reader, and of a writer or of `verify`, may take by default; and that an idle
+connection has to say that it lives, or a server to end a statement that took too long. A Subtext server gives an answer
+30 seconds."""
 MAX_SCAN = 100_000
 """Rows that a search of the graph with a filter scans at most, before all rows that pass it are compared."""
 LATER = 0.1
@@ -1194,8 +1195,13 @@ class Database(Store):
             The damage; empty for an intact index.
         """
         with self.reading() as view:
-            problems = [problem for side in SIDES for problem in _check(view, side)]
-            return [*problems, *_check_sums(view, current(view.tables.connection, self.address))]
+            connection = view.tables.connection
+            by_default = connection.silence == READ_SECONDS + PROBE
+            with connection.patient(WRITE_SECONDS + PROBE if by_default else connection.silence):
+                if by_default:
+                    connection.execute(f"SET LOCAL statement_timeout TO '{WRITE_SECONDS}s'")
+                problems = [problem for side in SIDES for problem in _check(view, side)]
+                return [*problems, *_check_sums(view, current(connection, self.address))]
 
     @property
     def was_replaced(self) -> bool:
