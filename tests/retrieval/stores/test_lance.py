@@ -345,8 +345,12 @@ def test_measured_probes_of_concurrent_compaction_are_discarded(
     )
 
 
-def test_reader_renews_when_its_version_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+@pytest.mark.parametrize("kind", ["folder", pytest.param("bucket", marks=pytest.mark.slow)])
+def test_reader_renews_when_its_version_is_removed(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"lance://{tmp_path}" if kind == "folder" else request.getfixturevalue("bucket")
+    store = stored_items.made(f"{place}/cleaned", pictures=100, exact_up_to=60)
     other = open_store(store.path)
 
     def remove(name: str) -> None:

@@ -13,6 +13,11 @@ in old ones. Every commit replaces the row of the state, so that two writers tha
 in it: the later one begins again, a bounded number of times. Commits are idempotent: a retry detects an earlier
 success from the state row. A killed process leaves files that no version names.
 
+What is read and written is what was opened: in a folder by paths that lead through a descriptor of it (`Home`). Before
+each commit a writer compares the folder, the file of its version, and by the changes that both states name whether one
+led to the other: an index, copy or backup that took the place is refused. The state also has sums over the rows of each
+kind, and a seal over itself, by which `verify` finds what is missing or another.
+
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
 vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
 scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
@@ -1834,6 +1839,7 @@ class LanceStore(Store):
                     raise IndexMovedError(f"{self.path} was moved away or removed while it was open; open it again")
                 # What was opened stays open for those who read it.
                 self.home, self._session, tables = Home(self.path), lance.Session(CACHE, CACHE), None
+                self._require_own()
             elif tables is not None and tables.mark != self.home.mark(self.table, tables.dataset.version):
                 # Removed by a compaction, or another file by the same name: what is cached may be of the former.
                 self._session, tables = lance.Session(CACHE, CACHE), None
