@@ -197,7 +197,7 @@ PICTURES: dict[str, Callable[[], bytes]] = {
 """Name -> a picture that needs much for its size."""
 
 
-# The clients. Each attacks a port until a moment of time.monotonic().
+# The clients. Each attacks a port for so many seconds.
 
 
 def opened(port: int, data: bytes = b"", *, window: int = 0) -> socket.socket:
@@ -213,19 +213,33 @@ def opened(port: int, data: bytes = b"", *, window: int = 0) -> socket.socket:
     return line
 
 
-def held(port: int, until: float, *, count: int, data: bytes, reads: bool = True, window: int = 0) -> None:
+ANSWERS: Counter[str] = Counter()
+"""What the attacker is answered: statuses, or errors of its connections."""
+
+
+def begun() -> None:
+    """Tell that all is made that is sent, and that the attack begins."""
+    print("begun", flush=True)
+
+
+def held(port: int, seconds: float, *, count: int, data: bytes, reads: bool = True, window: int = 0) -> None:
     """So many connections that have sent this, and are opened again when they end; `reads`: what is answered."""
     lines: list[socket.socket] = []
+    begun()
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         for line in [*lines]:
             line.setblocking(False)
             try:
                 # One that does not read only looks whether there is an end.
-                ended = line.recv(4096, 0 if reads else socket.MSG_PEEK) == b""
+                found = line.recv(4096, 0 if reads else socket.MSG_PEEK)
+                ended = found == b""
+                ANSWERS.update([found[9:12].decode()] if reads and found.startswith(b"HTTP") else [])
             except BlockingIOError:
                 ended = False
-            except OSError:
+            except OSError as problem:
                 ended = True
+                ANSWERS[type(problem).__name__] += 1
             if ended:
                 line.close()
                 lines.remove(line)
@@ -236,25 +250,40 @@ def held(port: int, until: float, *, count: int, data: bytes, reads: bool = True
 
 
 def sends(
-    port: int, until: float, *, clients: int, head: bytes, body: Callable[[], bytes], length: bool = True
+    port: int, seconds: float, *, clients: int, head: bytes, body: Callable[[], bytes], length: bool = True
 ) -> None:
     """So many clients that send the same request again and again."""
     data = body()
     whole = head + HOST + (b"Content-Length: %d\r\n\r\n" % len(data) if length else b"\r\n") + data
+    begun()
+    until = time.monotonic() + seconds
 
     def again() -> None:
         while time.monotonic() < until:
-            with contextlib.suppress(OSError), contextlib.closing(opened(port)) as line:
+            with contextlib.closing(opened(port)) as line:
                 line.settimeout(max(0.1, until - time.monotonic()))
-                line.sendall(whole)
-                while line.recv(65_536):
-                    pass
+                try:
+                    # What refuses a head does not read the body.
+                    with contextlib.suppress(ConnectionError):
+                        line.sendall(whole)
+                    answer = line.recv(65_536)
+                    ANSWERS[answer[9:12].decode() if answer.startswith(b"HTTP") else "closed"] += 1
+                    while line.recv(65_536):
+                        pass
+                except OSError as problem:
+                    ANSWERS[type(problem).__name__] += 1
 
     threads = [threading.Thread(target=again) for _ in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def nothing(port: int, seconds: float) -> None:
+    """No attack."""
+    begun()
+    time.sleep(seconds)
 
 
 def get(path: str, **parameters: object) -> bytes:
@@ -290,7 +319,7 @@ POST = b"POST /search HTTP/1.1\r\nConnection: close\r\n"
 PIPE = b" HTTP/1.1\r\n" + HOST + b"\r\n"
 
 ATTACKS: dict[str, Callable[[int, float], None]] = {
-    "nothing": lambda port, until: time.sleep(until - time.monotonic()),
+    "nothing": nothing,
     "JSON of two million keys": partial(sends, clients=2, head=b"POST /score HTTP/1.1\r\n" + JSON, body=keys),
     "JSON of six million lists": partial(sends, clients=2, head=b"POST /score HTTP/1.1\r\n" + JSON, body=lists),
     "JSON for an image": partial(sends, clients=2, head=POST + JSON, body=keys),
@@ -416,10 +445,10 @@ def measured(command: list[str], port: int, name: str, seconds: float, token: st
         # The first answer loads what every answer needs.
         watched(port, Waits(waits[1].path), time.monotonic() + 0.5, token)
         resting = most = resident(number)
-        words = [sys.executable, "-m", "benchmarks.attacks", "--client", name, str(port), str(seconds)]
-        attack = subprocess.Popen(words)
-        # It makes what it sends before it attacks.
-        time.sleep(2)
+        words = [sys.executable, "-m", "benchmarks.attacks", "--client", name, str(port), str(seconds + 1)]
+        attack = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert attack.stdout is not None
+        attack.stdout.readline()
         until = time.monotonic() + seconds
         threads = [threading.Thread(target=watched, args=(port, wait, until, token)) for wait in waits]
         for thread in threads:
@@ -427,8 +456,12 @@ def measured(command: list[str], port: int, name: str, seconds: float, token: st
         while any(thread.is_alive() for thread in threads):
             most = max(most, resident(number))
             time.sleep(0.05)
-        attack.kill()
-        attack.wait()
+        try:
+            answers = json.loads(attack.communicate(timeout=60)[0])
+        except (subprocess.TimeoutExpired, ValueError):
+            attack.kill()
+            attack.wait()
+            answers = {}
         time.sleep(1)
         left = resident(number)
     return {
@@ -437,7 +470,7 @@ def measured(command: list[str], port: int, name: str, seconds: float, token: st
             wait.path.split("?")[0]: {"longest_s": round(max(wait.seconds), 2), "statuses": dict(wait.statuses)}
             for wait in waits
         },
-        "resting_mb": round(resting), "most_mb": round(most), "after_mb": round(left),
+        "resting_mb": round(resting), "most_mb": round(most), "after_mb": round(left), "attacker": answers,
     }  # fmt: skip
 
 
@@ -454,7 +487,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.client:
         name, port, seconds = given.client
-        ATTACKS[name](int(port), time.monotonic() + float(seconds) + 5)
+        ATTACKS[name](int(port), float(seconds))
+        print(json.dumps(ANSWERS))
         return
     chosen = [name for name in ATTACKS if not given.only or any(part in name for part in given.only)]
     token = TOKEN if given.token else ""
@@ -464,7 +498,9 @@ def main() -> None:
         if given.command:
             command = [part.format(index=index, port=given.port) for part in shlex.split(given.command)]
         if not given.json:
-            print(f"{'':34}{'/healthz':>10}{'/search':>10}{'refused':>9}{'memory (at rest)':>20}")
+            print(
+                f"{'':34}{'/healthz':>10}{'/search':>10}{'refused':>9}{'memory (at rest)':>20}  answers to the attacker"
+            )
         for name in chosen:
             found = measured(command, given.port, name, given.seconds, token)
             if given.json:
@@ -475,7 +511,7 @@ def main() -> None:
             asked = sum(n for one in (health, search) for n in one["statuses"].values())
             print(
                 f"{name:34}{health['longest_s']:>8.2f} s{search['longest_s']:>8.2f} s{refused:>5}/{asked:<4}"
-                f"{found['most_mb']:>8} MB ({found['resting_mb']})",
+                f"{found['most_mb']:>8} MB ({found['resting_mb']})  {found['attacker']}",
                 flush=True,
             )
 

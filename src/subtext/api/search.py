@@ -28,8 +28,9 @@ def open_index(
 
     Some indexes (in a folder or in LanceDB) contain the text encoder of their model as plain arrays, and answer text
     queries without the model. They load the model for the first query with an image, or when `Index.model` is read.
-    Other indexes load the model immediately. So does every index with `run`, `model`, `features`, or a device other
-    than "cpu" and "auto".
+    An index of imported vectors that names no model answers queries by its own items (`like`) and needs a model for
+    others. Other indexes load the model immediately. So does every index with `run`, `model`, `features`, or a device
+    other than "cpu" and "auto".
 
     Args:
         index: A folder; the address of an index in PostgreSQL, postgresql://USER@HOST/DATABASE?index=NAME; or of one in
@@ -70,6 +71,8 @@ def open_index(
     by_itself = run is None and model is None and features is None and device in ("auto", "cpu")
     if by_itself and folder is not None and folder.exists():
         return Index(store, open_model, TextSide.open(folder, store.manifest.fingerprint))
+    if by_itself and not (store.manifest.run or store.manifest.pretrained):
+        return Index(store, open_model, later=True)
     return Index(store, open_model())
 
 
@@ -103,6 +106,18 @@ def search(
         Metavar("CONDITION"),
         _RESULTS,
     ] = (),
+    dates: Annotated[
+        Literal["possible", "certain"],
+        "Dates that possibly meet a condition, or certainly do: circa 1890 is possibly 1891.",
+        _RESULTS,
+    ] = "possible",
+    order: Annotated[
+        str | None,
+        "Show the best results in the order of a field with dates; undated last.",
+        Metavar("FIELD"),
+        _RESULTS,
+    ] = None,
+    descending: Annotated[bool, "With --order, show the latest first.", _RESULTS] = False,
     min_probability: Annotated[
         float | None,
         "Leave out less probable results; needs a calibrated index.",
@@ -166,6 +181,9 @@ def search(
         top: Number of results; 1 or more.
         target: What to search for: "images", "texts".
         where: Conditions on the metadata, such as 'year >= 1990'; all must be true.
+        dates: Dates that possibly meet a condition, or certainly do: "possible", "certain".
+        order: Show the best results in the order of a field with dates; undated last.
+        descending: With `order`, show the latest first.
         min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
         explain: Show the captions that support each result.
         lexical: Also match the words themselves (BM25). Default: only if texts of the index contain a phrase in quotes,
@@ -212,6 +230,9 @@ def search(
         top=top,
         target=target,
         where=where,
+        dates=dates,
+        order=order,
+        descending=descending,
         lexical=lexical,
         hubness=hubness,
         diversity=diversity,
@@ -228,6 +249,8 @@ def search(
             "; leave it out",
             field="image_weight",
         )
+    if descending and order is None:
+        raise ArgumentError("descending needs ", Setting("order"), "; leave it out", field="descending")
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
         raise ArgumentError(
             "not_like_weight needs ",

@@ -16,7 +16,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
-from subtext.retrieval.condition import as_conditions, matching, missed
+from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -31,8 +31,8 @@ from subtext.retrieval.query import (
     suggest_words,
 )
 from subtext.retrieval.rerank import Reranker
-from subtext.retrieval.stores.facets import Condition
-from subtext.retrieval.stores.item import SIDES, Hits, Side
+from subtext.retrieval.stores.facets import Condition, earliest, place_of
+from subtext.retrieval.stores.item import SIDES, Hits, Side, require_directions
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.text_side import TextSide
@@ -56,20 +56,31 @@ class Index:
 
     Args:
         store: Vectors, texts and metadata of the items.
-        model: The model that embeds queries; with `text_side`, a function that loads it for the first query with an
-            image.
+        model: The model that embeds queries; with `text_side` or `later`, a function that loads it for the first query
+            that needs it.
         text_side: Embeds text queries without the model and without torch.
+        later: Load the model for the first query that needs it: an index of imported vectors may name none, and
+            answers queries by its own items.
 
     Raises:
         SearchIndexError: If another model made the vectors.
-        RequirementError: If the model only scores pairs. With `text_side`, it is raised when the model is loaded.
+        RequirementError: If the model only scores pairs. With `text_side` or `later`, both are raised when the model is
+            loaded.
     """
 
-    def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        model: Model | Callable[[], Model],
+        text_side: TextSide | None = None,
+        *,
+        later: bool = False,
+    ) -> None:
         self.store = store
         self._model = model
         self._text_side = text_side
-        if text_side is None:
+        self._later = later or text_side is not None
+        if not self._later:
             _ = self.model  # Opened here, where its errors belong.
 
     @cached_property
@@ -88,12 +99,12 @@ class Index:
         Returns:
             The same index, which embeds texts with the loaded model.
         """
-        return self if self._text_side is None else Index(self.store, self.model)
+        return Index(self.store, self.model) if self._later else self
 
     @cached_property
     def _distanced(self) -> Mapping[str, DistanceVectors]:
-        """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
-        if self._text_side is not None:
+        """Heads of each side whose vectors stand for distributions; a model of such heads is always loaded."""
+        if self._later:
             return {}
         from subtext.models.heads.gaussian import DistanceVectors
 
@@ -108,8 +119,12 @@ class Index:
         """(N K D) vectors of texts; raises as `embed_text`."""
         self._require_texts(texts)
         if self._text_side is not None:
-            return self._text_side(texts)
-        return self.model.embed_texts(texts).vectors.float().numpy()
+            vectors = self._text_side(texts)
+        else:
+            vectors = self.model.embed_texts(texts).vectors.float().numpy()
+        for text, own in zip(texts, vectors, strict=True):
+            require_directions(own, f"the query {text[:60]!r}")
+        return vectors
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Index:
@@ -145,6 +160,9 @@ class Index:
         top: int = 10,
         target: Literal["images", "texts"] = "images",
         where: Sequence[Condition | str] = (),
+        dates: Literal["possible", "certain"] = "possible",
+        order: str | None = None,
+        descending: bool = False,
         lexical: bool | None = None,
         hubness: Literal["csls", "softmax"] | None = None,
         diversity: float = 0.0,
@@ -171,6 +189,10 @@ class Index:
             top: Number of results, 1 or more.
             target: "images" or "texts".
             where: Conditions on the metadata; all must be true.
+            dates: "possible": items whose dates may fulfil the conditions; "certain": those whose dates do on every
+                day that they may be.
+            order: A metadata field with dates, in whose order the best `top` results are shown; undated ones last.
+            descending: The latest date comes first.
             lexical: Also matches the words themselves (BM25); None decides by the query.
             hubness: Correction of items that are similar to nearly every query: "csls" or "softmax".
             diversity: From 0 to 1: ranks near-duplicates lower.
@@ -204,6 +226,9 @@ class Index:
                 top=top,
                 target=target,
                 where=tuple(where),
+                dates=dates,
+                order=order,
+                descending=descending,
                 lexical=lexical,
                 hubness=hubness,
                 diversity=diversity,
@@ -231,7 +256,7 @@ class Index:
             DataError: As `search`.
         """
         if rerank is not None:
-            return rerank.rerank(query, self.answer(rerank.first_stage(query), hints=hints))
+            return _ordered(rerank.rerank(query, self.answer(rerank.first_stage(query), hints=hints)), query)
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
@@ -265,7 +290,10 @@ class Index:
                     ),
                 )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
+            if query.order is not None:
+                require_dates(view, side, query.order)
             among = matching(view, side, conditions) if conditions else None
+            counts = count_dates(view, side, conditions)
             depth = query.top if query.by_score else max(query.top, query.depth)
             result = combined.search(view, side, depth, among=among)
             modality, judgement = parts[0].modality, None
@@ -302,7 +330,7 @@ class Index:
             filtered = query.min_probability is not None
             shown = None if by_words or (rare and not filtered) else judgement
             answer = self._answer(view, side, result, shown, why, even_if_weak=filtered)
-            answer = replace(answer, notes=notes, left_out=count - len(result.keys))
+            answer = replace(answer, notes=notes, left_out=count - len(result.keys), dates=counts)
         unit: Literal["cosine", "deviations", "bm25"]
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
@@ -315,7 +343,7 @@ class Index:
             exact_words=exact,
             rare_words=rare,
         )
-        answer = self._described(answer, query)
+        answer = _ordered(self._described(answer, query), query)
         return self.with_hints(answer, query) if hints else answer
 
     def with_hints(self, answer: Answer, query: Query) -> Answer:
@@ -346,7 +374,7 @@ class Index:
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
-        return query if isinstance(self._text_input, FeatureInput) else query.understood
+        return query if query.text is None or isinstance(self._text_input, FeatureInput) else query.understood
 
     def _uses_exact_words(self, query: Query) -> bool:
         """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
@@ -372,7 +400,8 @@ class Index:
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            groups.setdefault((query.target, repr(query.where)) if self.batches(query) else row, []).append(row)
+            key = (query.target, repr(query.where), query.dates)
+            groups.setdefault(key if self.batches(query) else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
             group = [queries[row] for row in rows]
@@ -380,7 +409,8 @@ class Index:
                 results: Sequence[Answer | SubtextError]
                 results = [self.answer(group[0], hints=False)] if len(group) == 1 else self._answer_texts(group)
                 if hints:
-                    results = [self.with_hints(answer, query) for answer, query in zip(results, group, strict=True)]
+                    pairs = zip(results, group, strict=True)
+                    results = [self.with_hints(one, query) if isinstance(one, Answer) else one for one, query in pairs]
             except SubtextError as problem:
                 alone = partial(self.answer_many, hints=hints)
                 results = [problem] if len(group) == 1 else [alone([query])[0] for query in group]
@@ -404,7 +434,7 @@ class Index:
         texts = [str(query.positive_text) for query in queries]
         first, vectors = queries[0], self._embed_texts(texts)
         top = max(query.top for query in queries)
-        answers = self._nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
+        answers = self._nearest(vectors, modality="texts", top=top, target=first.target, where=first.conditions)
         return [
             self._described(replace(answer, hits=answer.hits[: query.top]), query)
             for query, answer in zip(queries, answers, strict=True)
@@ -461,13 +491,16 @@ class Index:
             )
         if side == source and source in self._distanced:
             vectors = self._distanced[source].means_alone(vectors)
+        for row, own in enumerate(vectors):
+            require_directions(own, f"query {row}")
         conditions = as_conditions(where)
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
+            counts = count_dates(view, side, conditions)
             results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
             return [
-                self._answer(view, side, result, judgement)
+                replace(self._answer(view, side, result, judgement), dates=counts)
                 for result, judgement in zip(results, judgements, strict=True)
             ]
 
@@ -482,8 +515,8 @@ class Index:
             (K D) float32; None if there is no such item.
         """
         with self.store.reading() as view:
-            key = view.keys_of(side, [name]).get(name)
-            return None if key is None else view.vectors(side, np.array([key]))[0]
+            known = view.resolve(side, [name])
+            return view.vectors_of(side, list(known.values()))[0] if known else None
 
     def known_words(self, text: str) -> dict[str, bool] | None:
         """Check which words of a text are in the model's vocabulary.
@@ -607,7 +640,9 @@ class Index:
         if kind != "item":
             if kind == "text":
                 return Part(weight, self._embed_texts([value])[0], "texts")
-            return Part(weight, self.embed_image(value).vectors[0].float().numpy(), "images")
+            vectors = self.embed_image(value).vectors[0].float().numpy()
+            require_directions(vectors, "the image of the query")
+            return Part(weight, vectors, "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
             known = ids_of(view, side, [name]).get(name)
@@ -663,7 +698,7 @@ class Index:
         """The answer with what is known of the query's text, and the query as plain data, without defaults."""
         text = query.positive_text
         words = None if text is None else self.known_words(text)
-        note = cut_note(self._text_input, query.texts)
+        note = cut_note(self._text_input, query.texts) if query.texts else None
         about: dict[str, Any] = {} if query.text is None else {"text": query.text}
         if isinstance(query.image, str | Path):
             about |= {"image": str(query.image), "features_of": self.feature_name(query.image)}
@@ -672,6 +707,7 @@ class Index:
         lists = {"like": list(query.like), "not_like": list(query.not_like), "not_text": query.not_text}
         about |= {name: value for name, value in lists.items() if value}
         about |= {"phrases": list(query.phrases)} if query.phrases else {}
+        about |= {"order": query.order, "descending": query.descending} if query.order is not None else {}
         where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
         return replace(
             answer,
@@ -680,3 +716,12 @@ class Index:
             fit=answer.fit if answer.hits or answer.left_out else None,
             request={"query": about, "where": where, "index": str(self.store.path)},
         )
+
+
+def _ordered(answer: Answer, query: Query) -> Answer:
+    """The answer with its hits in the order of the query."""
+    if query.order is None:
+        return answer
+    field = query.order
+    places = [place_of(earliest(hit.metadata, field), descending=query.descending) for hit in answer.hits]
+    return replace(answer, hits=[answer.hits[row] for row in sorted(range(len(places)), key=lambda row: places[row])])

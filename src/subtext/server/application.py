@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast, no_type_check
+from typing import Annotated, Any, Literal, TypeVar, cast, no_type_check
 
 import anyio.to_thread
 import numpy as np
@@ -21,14 +22,15 @@ from fastapi import APIRouter, Depends, FastAPI, Query as QueryParameters, Reque
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
+from subtext.data.dates import Interval, days
 from subtext.data.features import FeatureInput
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
 from subtext.errors import ArgumentError, RequirementError
-from subtext.retrieval.condition import matching
+from subtext.retrieval.condition import as_conditions, count_dates, is_of_dates, matching, places_by_date
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.item import Side, opposite
 from subtext.retrieval.stores.store import View
@@ -87,7 +89,7 @@ def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
 
 ROUTERS = searching, items, changes, about = (
     _router("search", REFUSALS | NO_IMAGE),
-    _router("items", REFUSALS),
+    _router("items", REFUSALS | {409: "a page of an index that was replaced"}),
     _router("changes", REFUSALS | NO_IMAGE | NO_CHANGE),
     _router("about", REFUSALS),
 )
@@ -197,7 +199,8 @@ def similar(request: Request, server: Access, form: Annotated[schemas.Similar, Q
     """The images, or texts, nearest to an item of the library, without the item itself."""
     library, where = server.library(form.index), schemas.parse_conditions(form.where)
     _vectors(library.index, form.side, form.id)
-    query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where)
+    chosen = {"dates": form.dates, "order": form.order, "descending": form.descending}
+    query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where, **chosen)
     log_facts(request, {"index": library.name, "item": form.id})
     return _results(library, library.batcher.answer(query, client=client_of(request.scope)))
 
@@ -251,6 +254,7 @@ def _results(library: Library, answer: Answer) -> schemas.Results:
         hits=[schemas.ItemOut.of(hit, answer.target, root) for hit in answer],
         unit=answer.unit,
         left_out=answer.left_out,
+        dates=answer.dates,
         unknown_words=answer.unknown_words,
         exact_words=list(answer.exact_words),
         did_you_mean=dict(answer.suggestions),
@@ -269,15 +273,35 @@ def _message(sentences: list[str]) -> str | None:
 def list_items(
     request: Request, server: Access, form: Annotated[schemas.ListQuery, QueryParameters()]
 ) -> schemas.ItemPage:
-    """Items that meet the conditions, in the order in which they were added."""
+    """Items that meet the conditions, in the order in which they were added, or of the dates of a field."""
     library = server.library(form.index)
-    root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
+    conditions = as_conditions(schemas.parse_conditions(form.where), certain=form.dates == "certain")
+    root = library.store.manifest.root
     with library.store.reading() as view:
-        keys = matching(view, form.target, conditions)
-        page = keys[form.offset : form.offset + form.top]
+        # Keys are of one index: after a move to another model, or in an index that was built anew, they mean others.
+        about = f"{view.manifest.fingerprint} {view.manifest.created}"
+        mark = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
+        after, _, of_index = (form.after or "").rpartition("-")
+        keys, counts = matching(view, form.target, conditions), count_dates(view, form.target, conditions)
+        if after and (of_index != mark or ("." in after) != (form.order is not None)):
+            raise Refusal(
+                HTTPStatus.CONFLICT,
+                "after is of a page of another order, or of an index that was replaced; begin with the first page",
+            )
+        *place, key = map(int, after.split(".")) if after else (-1,)
+        if form.order is None:
+            start = int(np.searchsorted(keys, key, side="right"))
+            marks = list(map(str, keys[start : start + form.top]))
+        else:
+            places = places_by_date(view, form.target, keys, form.order, descending=form.descending)
+            start = bisect_right(places, (tuple(place), key)) if after else 0
+            keys = np.array([key for _, key in places], dtype=np.int64)
+            marks = [".".join(map(str, (*place, key))) for place, key in places[start : start + form.top]]
+        page = keys[start : start + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
+    following = f"after={marks[-1]}-{mark}" if start + form.top < len(keys) else None
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.ItemPage(index=library.name, total=len(keys), items=rows)
+    return schemas.ItemPage(index=library.name, total=len(keys), dates=counts, items=rows, next=following)
 
 
 @items.get("/item")
@@ -286,7 +310,8 @@ def item(request: Request, server: Access, form: Annotated[schemas.ItemQuery, Qu
     library, target = server.library(form.index), form.target
     root, facing = library.store.manifest.root, opposite(target)
     with library.store.reading() as view:
-        key = view.keys_of(target, [form.id]).get(form.id)
+        known = view.resolve(target, [form.id])
+        key = next(iter(view.keys_of(target, list(known.values())).values()), None)
         if key is None:
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {target} of this library")
         content = view.items(target, [key])[0]
@@ -340,9 +365,11 @@ def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters(
 
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:
     values = view.values(side, name, limit=COMMON_VALUES, max_distinct=MAX_CHOICES)
-    if values.date_range is not None and not values.has_numbers:
-        first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.date_range)
-        return schemas.Facet(name=name, kind="date", count=values.distinct, values=[], low=first, high=last)
+    if values.date_range is not None and is_of_dates(view, side, name):
+        low_day, high_day = days(Interval(*values.date_range, ""))
+        return schemas.Facet(
+            name=name, kind="date", count=values.distinct, values=[], low=low_day or None, high=high_day or None
+        )
     if values.has_texts:
         return schemas.Facet(name=name, kind="text", count=values.distinct, values=list(values.common))
     low, high = values.range if values.range is not None else (None, None)
@@ -387,13 +414,14 @@ def delete_items(
     library = server.library(deletion.index)
     with changing(library.store, "delete", library.storage_dir) as writer:
         with library.store.reading() as view:
-            keys = view.keys_of(deletion.target, deletion.ids)
+            known = view.resolve(deletion.target, deletion.ids)
+            keys = view.keys_of(deletion.target, list(known.values()))
             paths = {item.id: item.path for item in view.items(deletion.target, list(keys.values()))}
-        missing = set(deletion.ids) - set(keys)
+        missing = set(deletion.ids) - set(known)
         if missing:
             sentence = f"{len(missing)} of these {deletion.target} are not there; nothing was deleted"
             raise Refusal(HTTPStatus.NOT_FOUND, sentence)
-        counts = writer.delete(deletion.target, deletion.ids, keep_texts=deletion.keep_texts)
+        counts = writer.delete(deletion.target, list(paths), keep_texts=deletion.keep_texts)
         library.sweep({trace_name(deletion.target, name): [name, path or name] for name, path in paths.items()})
     deleted = sum(counts.values())
     server.metrics.event("items_deleted", deleted)
@@ -492,7 +520,8 @@ def build(settings: Settings) -> FastAPI:
 
     app.add_middleware(Guard, state=state)
     described = app.openapi()
-    forms = [(form, "validation") for form in (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)]
+    bodies: tuple[type[BaseModel], ...] = (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in bodies]
     described["components"]["schemas"] |= models_json_schema(forms, ref_template=REFERENCE)[1]["$defs"]
     if not settings.read_token:
         # This server needs a token for changes alone.

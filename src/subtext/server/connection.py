@@ -24,6 +24,12 @@ SEND_SECONDS = 20.0
 """Seconds in which a client must have read what it was sent."""
 HEAD_BYTES, HEAD_LINES = 16_384, 100
 """Size of a request's head."""
+HEAD_TOO_LARGE = (
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    f"the head of a request may have {HEAD_BYTES:,} bytes and {HEAD_LINES} lines; this one has more",
+)
+LINGER_SECONDS = 2.0
+"""Seconds that a refused client has to read why."""
 IN_ADVANCE = 8
 """Requests that a connection may send before the first of them is answered."""
 UNREAD = 64 * 2**20
@@ -48,7 +54,8 @@ class Connection(HttpToolsProtocol):
     """
 
     since = 0.0
-    ended = deaf = False
+    address = ""
+    ended = deaf = begins = in_head = False
     refused: tuple[int, str] = (HTTPStatus.BAD_REQUEST, "this is no request that can be read")
     head_bytes = head_lines = 0
     head_timer: asyncio.TimerHandle | None = None
@@ -64,6 +71,7 @@ class Connection(HttpToolsProtocol):
         # Then writing pauses while anything is unread, and resumes when all is read.
         transport.set_write_buffer_limits(high=0)
         self.since = self.loop.time()
+        self.address = "" if self.client is None else network(self.client[0])
         self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
         present = self._present()
         if len(present) > most_connections():
@@ -76,18 +84,25 @@ class Connection(HttpToolsProtocol):
             data: Bytes of a request.
         """
         if self.ended or self.deaf:
-            self.flow.pause_reading()
             return
+        self.begins = False
         super().data_received(data)
+        # The parser keeps a line that does not end, and tells nothing of it.
+        if self.in_head and not self.begins and not self.deaf:
+            self.head_bytes += len(data)
+            if self.head_bytes > HEAD_BYTES:
+                self.refused = HEAD_TOO_LARGE
+                self.send_400_response("")
         if self.running:
             self.head_timer = _stopped(self.head_timer)
-        elif self.head_timer is None and not self.ended:
+        elif self.head_timer is None and not self.deaf:
             self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
 
     def on_message_begin(self) -> None:
         """Begin to count the head of a request."""
         super().on_message_begin()
         self.head_bytes = self.head_lines = 0
+        self.begins = self.in_head = True
 
     def on_url(self, url: bytes) -> None:
         """Count a part of the address.
@@ -116,6 +131,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= IN_ADVANCE:
             self._refuse(HTTPStatus.TOO_MANY_REQUESTS, "a client waits for its answers before it asks for more")
         super().on_headers_complete()
+        self.in_head = False
         self.since = self.loop.time()
 
     def on_response_complete(self) -> None:
@@ -129,18 +145,18 @@ class Connection(HttpToolsProtocol):
         Args:
             msg: uvicorn's words, for which `refused` stands.
         """
+        # What still comes is not read: a client that is closed at once may lose the answer, or come again at once.
+        self.deaf = True
+        self._unset_keepalive_if_required()
+        self.loop.call_later(LINGER_SECONDS, self.end)
         if self.running:
-            # An answer to an earlier request is on its way, and nothing can be told before it. A client that is closed
-            # at once would come again at once.
-            self.deaf = True
-            self.loop.call_later(HEAD_SECONDS, self.end)
+            # An answer to an earlier request is on its way, and nothing can be told before it.
             return
         status, sentence = self.refused
         body = json.dumps({"error": sentence, "status": int(status)}).encode()
         head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[int(status)] + head + body)
-        self.ended = True
-        self.transport.close()
+        self.transport.write_eof()
 
     def pause_writing(self) -> None:
         """The client has to read what it was sent, within SEND_SECONDS."""
@@ -169,11 +185,6 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     @property
-    def address(self) -> str:
-        """Address of the client."""
-        return "" if self.client is None else network(self.client[0])
-
-    @property
     def running(self) -> bool:
         """Whether a request has come whose answer is not complete."""
         return self.cycle is not None and not self.cycle.response_complete
@@ -194,8 +205,7 @@ class Connection(HttpToolsProtocol):
     def _count(self, size: int) -> None:
         self.head_bytes += size
         if self.head_bytes > HEAD_BYTES or self.head_lines > HEAD_LINES:
-            sentence = f"the head of a request may have {HEAD_BYTES:,} bytes and {HEAD_LINES} lines; this one has more"
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, sentence)
+            self._refuse(*HEAD_TOO_LARGE)
 
     def _refuse(self, status: int, sentence: str) -> None:
         """Stop the parser, which then calls `send_400_response`.
@@ -229,6 +239,8 @@ def network(address: str) -> str:
     return str(found.ipv4_mapped or ipaddress.ip_network((found, 64), strict=False))
 
 
-def _stopped(timer: asyncio.TimerHandle | None) -> None:
+def _stopped(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """No timer, in place of one that is cancelled."""
     if timer is not None:
         timer.cancel()
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -20,6 +19,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from subtext.retrieval.traces import LOGS
+from subtext.text_helpers import json_text
 
 PATHS = frozenset(
     {
@@ -149,7 +149,7 @@ class RequestLog:
         if self.target == "":
             return
         now = datetime.now(UTC)
-        text = json.dumps({"at": now.isoformat(timespec="milliseconds"), **facts}, ensure_ascii=False, default=str)
+        text = json_text({"at": now.isoformat(timespec="milliseconds"), **facts}, default=str)
         with self._lock:
             if not isinstance(self.target, Path):
                 print(text, file=sys.stdout, flush=True)

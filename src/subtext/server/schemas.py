@@ -23,10 +23,12 @@ from pydantic import (
 )
 
 from subtext.api.search import search
+from subtext.data.dates import read_date
 from subtext.errors import RequirementError
+from subtext.retrieval.answer import DateCounts
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
-from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value, dated
+from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value
 from subtext.retrieval.stores.item import Item, Side
 from subtext.server.images import SIZES
 from subtext.server.refusal import Refusal
@@ -52,7 +54,7 @@ OPTIONS: dict[str, Setting] = {
 """The settings of `subtext.search` that are parameters of GET and POST /search. The image is the body of POST."""
 DEFAULTS = {"top": 20}
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """An id: no control characters."""
 _SIZES = ", ".join(map(str, SIZES))
 NO_NULL = r"^[^\x00]*$"
@@ -74,6 +76,11 @@ ConditionText = Annotated[
     str,
     StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL),
     Field(json_schema_extra={"format": "condition"}),
+]
+FieldName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_ID, pattern=NO_NULL),
+    Field(json_schema_extra={"format": "field"}),
 ]
 Scalar = bool | int | float | Annotated[str, StringConstraints(pattern=NO_NULL)]
 LibraryName = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
@@ -102,7 +109,7 @@ def option_field(option: Setting) -> tuple[Any, Any]:
     Returns:
         The type, and the field with its default, help and bounds.
     """
-    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText}.get(option.name)
+    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText, "order": FieldName}.get(option.name)
     if kind is None and option.type is str and not option.choices:
         kind = Words
     text = option.help.replace("--", "").replace("; repeatable", "")
@@ -149,7 +156,7 @@ class _ImageForm(Form):
 
 TextSearch = _form("TextSearch", "A search with words, items of the library, or both.", *OPTIONS, base=_TextForm)
 ImageSearch = _form("ImageSearch", "A search with an image, and other parts.", *OPTIONS, base=_ImageForm)
-_Selection = _form("Selection", "Items of a library.", "target", "top", "where")
+_Selection = _form("Selection", "Items of a library.", "target", "top", "where", "dates", "order", "descending")
 
 
 class Similar(_Selection):  # type: ignore[misc, valid-type]
@@ -163,7 +170,11 @@ class ListQuery(_Selection):  # type: ignore[misc, valid-type]
     """A page of items."""
 
     top: int = Field(50, ge=1, le=MAX_PAGE)
-    offset: int = Field(0, ge=0, le=10_000_000)
+    after: str | None = Field(
+        None,
+        pattern=r"^([01]\.-?\d{1,19}\.-?\d{1,19}\.)?\d{1,19}-[0-9a-f]{8}$",
+        description="From `next` of the page before.",
+    )
 
 
 class ItemQuery(Form):
@@ -348,6 +359,7 @@ class Results(BaseModel):
         hits: Best first.
         unit: Of the scores.
         left_out: Hits below the minimum probability.
+        dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
         unknown_words: That the model does not know.
         exact_words: Phrases, numbers, names and unknown words of the query that texts of the library have.
         did_you_mean: Words that no text has -> the nearest that some have.
@@ -360,6 +372,7 @@ class Results(BaseModel):
     hits: list[ItemOut]
     unit: Literal["cosine", "deviations", "bm25", "score"] = "cosine"
     left_out: int = 0
+    dates: DateCounts | None = None
     unknown_words: list[str] = []
     exact_words: list[str] = []
     did_you_mean: dict[str, str] = {}
@@ -368,11 +381,22 @@ class Results(BaseModel):
 
 
 class ItemPage(BaseModel):
-    """Items in the order in which they were added, and how many meet the conditions."""
+    """Items in the order in which they were added, or of their dates, and how many meet the conditions.
+
+    Attributes:
+        index: The library.
+        total: Items that meet the conditions now.
+        items: This page.
+        dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
+        next: What the same request gets in addition for the next page, as in `after=17-0123abcd`; None on the last one.
+            Items that are added or deleted meanwhile move no other item from one page to another.
+    """
 
     index: str
     total: int
+    dates: DateCounts | None = None
     items: list[ItemOut]
+    next: str | None = None
 
 
 class TextOut(BaseModel):
@@ -398,7 +422,7 @@ class Facet(BaseModel):
         kind: "text", "number" or "date".
         count: Different values.
         values: The most common, with the number of items; empty where nearly every item has its own.
-        low: Of numbers and dates.
+        low: Of numbers and dates; None where the first date has no beginning.
         high: See `low`.
     """
 
@@ -491,7 +515,7 @@ class _JsonCondition(Form):
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Conditions as typed, `year >= 1990`, or {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.
 
-    In JSON a date as text compares with dates; several values are for "in" and "!=".
+    In JSON a text that is a date of any notation compares with dates; several values are for "in" and "!=".
 
     Args:
         texts: Conditions, as typed or as JSON.
@@ -500,7 +524,7 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
         As many conditions, in their order.
 
     Raises:
-        RequirementError: For anything else, and for more than SQLite can process.
+        RequirementError: For anything else, and for too many values.
 
     Example:
         >>> parse_conditions(['{"field": "year", "test": ">=", "value": 1990}']) == parse_conditions(["year >= 1990"])
@@ -524,18 +548,19 @@ def _condition(text: str) -> Condition:
     values = condition.value if isinstance(condition.value, list | tuple) else [condition.value]
     if len(values) > MAX_VALUES:
         raise RequirementError(f"a condition may have {MAX_VALUES} values; it got {len(values)}")
-    if any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
-        raise RequirementError(f"'{condition.field}' needs numbers of 64 bits; it got a larger one")
     return condition
 
 
 def _json_condition(text: str) -> Condition:
     """The condition; a text that is a date, compared by order, becomes the date."""
     form = _JsonCondition.model_validate_json(text)
-
-    def typed(value: Scalar) -> Value:
-        when = dated(value) if isinstance(value, str) and form.test in ORDER else None
-        return when or (int(value) if isinstance(value, bool) else value)
-
-    value = [*map(typed, form.value)] if isinstance(form.value, list) else typed(form.value)
-    return Condition(form.field, form.test, value)
+    written = form.value if isinstance(form.value, list) else [form.value]
+    values: list[Value] = []
+    for value in written:
+        date = read_date(value) if isinstance(value, str) and form.test != "contains" else None
+        plain = int(value) if isinstance(value, bool) else value
+        values += [plain] if date is None else [date] if form.test in ORDER else [date, plain]
+    if form.test == "=" and len(values) > 1 and not isinstance(form.value, list):
+        return Condition(form.field, "in", values)
+    several = isinstance(form.value, list) or len(values) > 1
+    return Condition(form.field, form.test, values if several else values[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -18,126 +19,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import killed_index
 import numpy as np
 import pytest
 import stored_items
 
-from subtext.api.index.maintain import delete_from_index, index_info
-from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.errors import OutputError, SearchIndexError
 from subtext.retrieval.condition import matching
+from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, FolderWriter, backup, translated, writer_lock
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.traces import trace_name
 from subtext.retrieval.verification import verify
 
 QUERIES = stored_items.vectors(range(1000, 1003), 1)
-SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]
-
-
-@pytest.fixture(scope="module")
-def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, float]]:
-    found = {}
-    for verb in killed_index.VERBS:
-        path = tmp_path_factory.mktemp(verb) / "index"
-        killed_index.prepared(path, verb)
-        found[verb] = killed_index.length_of(path, verb)
-    return found
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_add_loses_no_acknowledged_item(
-    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int
-) -> None:
-    path = tmp_path / "index"
-    killed_index.prepared(path, "add")
-    _, pieces = killed_index.killed(path, "add", seed=seed, length=lengths["add"])
-    assert verify(path) == []
-    folder = Folder(path)
-    found, words = stored_items.ids(folder), stored_items.ids(folder, "texts")
-    for piece in range(6):
-        numbers = range(100 + piece * 4, 104 + piece * 4)
-        there = {f"p{number}" for number in numbers} & found
-        assert len(there) in ((4,) if piece in pieces else (0, 4)), "a piece is there, or it is not"
-        assert len({f"t{number}" for number in numbers} & words) in ((4,) if piece in pieces else (0, 4))
-    assert {f"p{number}" for number in range(40)} <= found
-    numbers = [int(name[1:]) for name in found]
-    assert stored_items.nearest(folder, QUERIES) == stored_items.plain(QUERIES, numbers)
-    killed_index.adding(path, lambda piece: None)
-    assert len(stored_items.ids(folder)) == 64 and verify(path) == []
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_deletion_restores_no_item(tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int) -> None:
-    path = tmp_path / "index"
-    killed_index.prepared(path, "delete")
-    _, pieces = killed_index.killed(path, "delete", seed=seed, length=lengths["delete"])
-    assert verify(path) == []
-    folder = Folder(path)
-    found = stored_items.ids(folder)
-    for piece in range(6):
-        left = {f"p{number}" for number in range(piece * 4, piece * 4 + 4)} & found
-        assert len(left) in ((0,) if piece in pieces else (0, 4))
-    assert stored_items.nearest(folder, QUERIES) == stored_items.plain(QUERIES, [int(name[1:]) for name in found])
-    with folder.writing("delete"):
-        pass  # The next writer finishes what the killed one had promised.
-    small = {file.name[:32] for file in (path / "cache").iterdir()}
-    assert small == {trace_name("images", name) for name in found}
-
-
-@pytest.mark.parametrize("verb", ["delete ids", "delete where"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_deletion_can_be_repeated(
-    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
-) -> None:
-    path = tmp_path / "index"
-    killed_index.prepared(path, verb)
-    killed_index.killed(path, verb, seed=seed, length=lengths[verb])
-    gone = {0, 1, 2} if verb == "delete ids" else set(range(0, 40, 5))
-    for _ in range(2):
-        killed_index.VERBS[verb](path, lambda piece: None)
-        assert stored_items.ids(Folder(path)) == {f"p{number}" for number in range(40) if number not in gone}
-        assert all(job["finished"] for job in index_info(path).jobs)
-    with pytest.raises(RequirementError, match="1 of 1 are not, the first is 'p0'; nothing was deleted"):
-        delete_from_index(path, ("p0",))
-    with pytest.raises(RequirementError, match="needs a field that some of the images have"):
-        delete_from_index(path, where=("raer = true",))
-    assert verify(path) == []
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_compaction_keeps_answers(tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int) -> None:
-    path = tmp_path / "index"
-    folder = killed_index.prepared(path, "compact")
-    wanted = stored_items.nearest(folder, QUERIES, exact=True)
-    folder.close()
-    killed_index.killed(path, "compact", seed=seed, length=lengths["compact"])
-    assert verify(path) == []
-    again = Folder(path)
-    assert stored_items.nearest(again, QUERIES, exact=True) == wanted
-    with again.writing("compact") as writer:
-        writer.compact()
-        named = {
-            name
-            for table in ("segments", "lists")
-            for (name,) in writer.tables.connection.execute(f"SELECT name FROM {table}")
-        }
-    assert {place.name for place in again.store.iterdir() if place.is_dir()} == named, "nothing is left lying about"
-    assert not list(path.glob(".writing-*")) and verify(path) == []
-    assert stored_items.nearest(again, QUERIES, exact=True) == wanted
-
-
-@pytest.mark.parametrize("verb", ["backup", "restore"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_next_copy_removes_remains_of_killed_one(
-    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
-) -> None:
-    killed_index.prepared(tmp_path / "index", verb)
-    killed_index.killed(tmp_path / "index", verb, seed=seed, length=lengths[verb])
-    if not (tmp_path / "copy").exists():
-        killed_index.VERBS[verb](tmp_path / "index", lambda piece: None)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "index"]
-    assert verify(tmp_path / "copy") == [] and Folder(tmp_path / "copy").counts["images"] == 40
 
 
 def test_copy_removes_remains_of_dead_local_processes_only(tmp_path: Path) -> None:
@@ -215,6 +108,30 @@ def test_second_writer_raises_with_lock_holder(tmp_path: Path) -> None:
         assert folder.counts["images"] == 40
     with folder.writing("delete"):
         pass
+
+
+def test_disk_without_locks_names_the_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without locks of files a writer is refused; where SQLite has none either, readers are."""
+    folder = stored_items.made(tmp_path / "index")
+
+    def none(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    advice = "keep the index on a local disk, or .*: in PostgreSQL .* or LanceDB"
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", none)
+        told = rf"needs a disk with locks, .* has none \(No locks available\); {advice}"
+        with pytest.raises(OutputError, match=told), folder.writing("add"):
+            pass
+    with closing(sqlite3.connect(folder.tables)) as other:
+        folder.close()
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")  # SQLite says "database is locked" of a disk without locks, too.
+        monkeypatch.setattr("subtext.retrieval.stores.folder.PATIENCE", 0.01)
+        with pytest.raises(
+            IndexLockedError, match=f"items.sqlite needs a lock: .* or the disk has no locks; .*{advice}"
+        ):
+            Folder(folder.path)
 
 
 @pytest.fixture(scope="module")

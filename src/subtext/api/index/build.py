@@ -6,15 +6,24 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
-from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_run, open_subject, read_data_of_run
+from subtext.api.load import (
+    EvaluationSubject,
+    LoadedRun,
+    ModelSource,
+    cache_shown,
+    open_subject,
+    read_data_of_run,
+)
 from subtext.api.options import (
     DEFAULTS,
     AnyPath,
@@ -29,11 +38,12 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, Setting
-from subtext.report.progress import meter, say
-from subtext.report.text_table import Report, size
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
+from subtext.report.progress import each_once, meter, say
+from subtext.report.text_table import Report
+from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, listed, size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,6 +51,7 @@ if TYPE_CHECKING:
 
     from subtext.data.dataset import Dataset
     from subtext.evaluation.compare import Compared
+    from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import Manifest
     from subtext.retrieval.stores.item import Side
@@ -52,6 +63,16 @@ RecordedData = Annotated[
     "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
+AllowDeleting = Annotated[
+    int | None,
+    "Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.",
+    Interval(0),
+    Metavar("NUMBER"),
+    OptionGroup("Index"),
+]
+VerifyFiles = Annotated[
+    bool, "Read all image files again, not only those with another size or time.", OptionGroup("Index")
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,6 +90,8 @@ class IndexChange(Report):
         amended: Items with changed paths, texts or metadata only.
         deleted: Items missing from the data.
         left_out: Items that were deleted before and stay deleted.
+        unread: Ids of images that the data names and that could not be read: they stay as they were.
+        withheld: Items missing from data of which some rows could not be read: they stay, as they may be those rows.
         renamed: Items with new names and known content: they keep their vectors.
         run: Of a move: the new model.
         advice: Recommended next step.
@@ -86,6 +109,8 @@ class IndexChange(Report):
     deleted: int = 0
     left_out: int = 0
     renamed: int = 0
+    unread: tuple[str, ...] = ()
+    withheld: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
     compared: str = ""
@@ -105,7 +130,18 @@ class IndexChange(Report):
         parts += [f"{self.deleted:,} deleted"] if self.deleted else []
         restore = "as they were deleted before (`subtext index add --data DATA --restore-deleted` brings them back)"
         parts += [f"{self.left_out:,} left out, {restore}"] if self.left_out else []
+        unread = f"{len(self.unread):,} could not be read and {_stay(len(self.unread))} as before"
+        parts += [f"{unread} ({listed(self.unread)})"] if self.unread else []
+        allow = f"`subtext index update {shlex.quote(self.path)} --allow-deleting {self.withheld}` deletes them"
+        missing = (
+            f"{self.withheld:,} missing from data with unreadable rows {_stay(self.withheld)}, as they may be these"
+        )
+        parts += [f"{missing} ({allow})"] if self.withheld else []
         return [f"{self.path}: {', '.join(parts)}", *self.advice]
+
+
+def _stay(number: int) -> str:
+    return "stays" if number == 1 else "stay"
 
 
 @command(defaults=DEFAULTS)
@@ -125,7 +161,7 @@ def build_index(
     ] = None,
     cache: Annotated[
         str | Path | None,
-        "Folder of `train --cache`: reuse the outputs of frozen encoders in it.",
+        "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
@@ -141,12 +177,12 @@ def build_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
-        cache: The `cache` folder of a training: reuse the outputs of frozen encoders in it.
+        cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -164,6 +200,8 @@ def build_index(
     interrupted = interrupted_build(index)
     if interrupted is None:
         store_class(index).require_free(str(index))
+    else:
+        work = replace(work, sources=_as_first_read(interrupted, work.sources))
     opened, source = open_source(work, interrupted)
     if ray is not None:
         if cache is not None:
@@ -240,7 +278,7 @@ def add_to_index(
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
         name, recorded = jobs[-1]
         sources, split = DataConfig.from_json(recorded), recorded.get("split") or "all"
-    work = replace(work, sources=sources, split=split)
+    work = replace(work, sources=_as_first_read(store, sources), split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work, store)
         if taken := conflicting_ids(writer, opened.pairs):
@@ -260,6 +298,8 @@ def update_index(
     *,
     data: RecordedData = None,
     keep_missing: KeepMissing = False,
+    allow_deleting: AllowDeleting = None,
+    verify_files: VerifyFiles = False,
     run: IndexRun = None,
     model: IndexPretrained = None,
     **options: Unpack[ModelOptions],
@@ -268,10 +308,16 @@ def update_index(
 
     If the index has several data sets, all of them are read. Another DATA takes the place of a single one.
 
+    A folder stays what it was when it was indexed: a table that is put into a folder of photos does not take their
+    place. If 10 items or more, and over a tenth of the index, are missing from the data, nothing is changed: a table
+    may be half written, or a disk not mounted. The message names the number to allow.
+
     Args:
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
         keep_missing: Do not delete items that are missing from the data.
+        allow_deleting: Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.
+        verify_files: Read all image files again, not only those with another size or time.
         run: New folder of the run of the index, if it was moved.
         model: New folder of the pretrained model of the index, if it was moved.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
@@ -283,9 +329,10 @@ def update_index(
         SearchIndexError: Like `add_to_index`.
         IndexLockedError: Like `add_to_index`.
         RequirementError: For an index without a data set, and for DATA that is none of several.
-        DataError: If a data set of the index is not there.
+        DataError: If a data set of the index is not there, or more is missing from it than may be deleted.
     """
-    return _update(index, _work_on(index, run, model, data=data, **options), keep_missing=keep_missing)
+    work = _work_on(index, run, model, data=data, **options)
+    return _update(index, work, keep_missing=keep_missing, allowed=allow_deleting, verify_files=verify_files)
 
 
 @command(defaults=DEFAULTS)
@@ -305,7 +352,9 @@ def watch_index(
 ) -> int:
     """Update an index now and after each change of its data, until you stop the command.
 
-    If the data cannot be read, this is reported, and the next check tries again: the data may have been incomplete.
+    Items that cannot be read stay as they are; the others are updated. If nothing can be updated, because the data
+    cannot be read, too much of it is missing (see `update`), or somebody else writes to the index, this is reported
+    once, and later checks try again.
 
     Args:
         index: Folder of an index, or its address.
@@ -322,25 +371,42 @@ def watch_index(
         The number of checks.
     """
     quiet = bool(options.get("quiet"))
-    before: dict[str, tuple[int, int]] | None = None
-    checks, advised = 0, False
+    options["on_error"] = options.get("on_error") or "skip"
+    before: Mapping[str, object] | None = None
+    checks, tried, advised, opened, said, unread = 0, 0, False, False, set[str](), tuple[str, ...]()
     while max_checks is None or checks < max_checks:
         if checks:
             (wait or time.sleep)(interval)
-        now = _file_states(index)
-        if now != before:
-            try:
-                # Opened each time: the index may have been moved to another model.
-                work = _work_on(index, run, model, data=data, **options)
-                change = _update(index, work, keep_missing=keep_missing)
-                # Advice stays true until it is taken: once is enough.
-                say(str(replace(change, advice=()) if advised else change), quiet=quiet)
-                before, advised = now, bool(change.advice)
-            except DataError as problem:
-                skips = options.get("on_error") == "skip"
-                say(f"not updated: {problem}{'' if skips else '; --on-error skip leaves such items out'}")
         checks += 1
+        try:
+            now = _file_states(index)
+            if now == before and (not tried or checks - tried < PATIENCE):
+                continue
+            # Opened each time: the index may have been moved to another model.
+            work, opened = _work_on(index, run, model, data=data, **options), True
+            with each_once(said) as notes:
+                change = _update(index, work, keep_missing=keep_missing)
+            # Advice stays true until it is taken, and what cannot be read until it can: once is enough.
+            shown = replace(change, advice=() if advised else change.advice)
+            say(str(replace(shown, unread=()) if change.unread == unread else shown), quiet=quiet)
+            advised, unread, said = bool(change.advice), change.unread, notes
+            before, tried = now, checks if unread or change.withheld else 0
+        except IndexLockedError as problem:
+            with each_once(said) as notes:
+                say(f"not updated yet: {problem}")
+            said |= notes
+        except (DataError, OutputError, SearchIndexError) as problem:
+            if not opened and not isinstance(problem, DataError):
+                raise
+            with each_once(said) as notes:
+                say(f"not updated: {problem}")
+            said |= notes
+            before, tried = now if opened else None, checks
     return checks
+
+
+PATIENCE = 10
+"""Checks after which a watch tries again what failed, although no file has changed: a disk may have been away."""
 
 
 @command(defaults=DEFAULTS)
@@ -371,7 +437,7 @@ def move_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         drop_missing: Drop items that are missing from all data sets.
@@ -412,7 +478,8 @@ def move_index(
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
-            prune(writer, only)  # What was deleted since an interrupted move began.
+            # What was deleted since an interrupted move began.
+            prune(writer, {side: [name for name in writer.ids(side) if name not in only[side]] for side in SIDES})
     missing = sum(map(len, only.values())) - (0 if new is None else sum(new.counts.values()))
     if new is None or (missing and not drop_missing):
         raise RequirementError(
@@ -483,12 +550,15 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
         return {side: set(view.keys_of(side, sorted(ids))) for side, ids in names.items()}
 
 
-def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[LoadedRun, dict[str, Any]]:
+def open_source(
+    work: EvaluationSubject, store: Store | None = None, *, verify_files: bool = False
+) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
     Args:
         work: Model, data and split.
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
+        verify_files: Compare also the content of files that look unchanged.
 
     Returns:
         The model with its data, and the source as plain data.
@@ -498,7 +568,7 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
     """
     from subtext.data.features import FeatureInput
 
-    verify = True if store is None else _unlike_stored(store)
+    verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
     opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
     files = [
         branch.input_spec.file.path
@@ -507,23 +577,40 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
         for branch in (opened.model.image, opened.model.text)
     ]
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
-    sources = replace(sources, features=files[0], text_features=files[1])
+    form = opened.pairs.form if isinstance(sources.data, Path) else ""
+    sources = replace(sources, features=files[0], text_features=files[1], form=form or None)
     return opened, {**sources.to_json(), "split": work.split}
 
 
-def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
-    """Whether an image, in a folder, is no file that the index has as it is now."""
-    from subtext.retrieval.build import file_stamp, stored_path
+def _as_first_read(store: Store, sources: DataConfig) -> DataConfig:
+    """Data as an index has it already: what it was read as is not guessed again."""
+    if sources.data is None or not isinstance(sources.data, Path):
+        return sources
+    recorded = (known for known, _ in recorded_sources(store) if _is_same(known.data, sources.data.resolve()))
+    return replace(sources, form=next((known.form for known in recorded), None))
+
+
+def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes, Path], bool]:
+    """Whether an image, in a folder, is no file that the index has as it is now; it need not be decoded again."""
+    from subtext.retrieval.build import file_stamp, image_digest, stored_path
 
     with store.reading() as view:
-        stamps = {row.path: row.stamp for row in view.rows("images", keys=view.keys("images").tolist())}
+        rows = {row.path: row for row in view.rows("images", keys=view.keys("images").tolist())}
     index_root = Path(store.manifest.root).resolve()
 
     def unlike(value: str | bytes, root: Path) -> bool:
         if isinstance(value, bytes):
             return True
-        stamp = stamps.get(stored_path(value, root.resolve(), index_root))
-        return stamp is None or stamp != file_stamp(value, root)
+        row = rows.get(stored_path(value, root.resolve(), index_root))
+        if row is None or row.stamp is None:
+            return True
+        if row.stamp == file_stamp(value, root) and not verify_files:
+            return False
+        try:
+            # Copied, moved or given other rights: the same bytes have been decoded before.
+            return image_digest(value, root) != row.content
+        except DataError:
+            return True
 
     return unlike
 
@@ -578,9 +665,18 @@ def interrupted_build(index: str | Path) -> Store | None:
     return store if any(job.verb == "build" for job in unfinished(store)) else None
 
 
-def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -> IndexChange:
-    from subtext.retrieval.build import WriteCounts, prune
+def _update(
+    index: str | Path,
+    work: EvaluationSubject,
+    *,
+    keep_missing: bool,
+    allowed: int | None = None,
+    verify_files: bool = False,
+) -> IndexChange:
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.build import WriteCounts, find_missing, model_fingerprint, prune
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
@@ -604,23 +700,65 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
         )
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
-    total = WriteCounts()
-    keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with store.writing("update") as writer:
+        readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
-            opened, source = open_source(step, store)
+            opened, source = open_source(step, store, verify_files=verify_files)
             if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
+            if readings and model_fingerprint(opened.model) == model_fingerprint(readings[0][1].model):
+                specs = (branch.input_spec for branch in (opened.model.image, opened.model.text))
+                if not any(isinstance(spec, FeatureInput) for spec in specs):
+                    opened = replace(opened, model=readings[0][1].model)  # One model for all data sets.
+            readings.append((step, opened, source))
+        problems = [it for _, opened, _ in readings for it in opened.pairs.problems if it.fatal]
+        unread, unclear = _unread(store, {it.item for it in problems}), any(not it.item for it in problems)
+        keep = {side: unread[side].copy() for side in SIDES}
+        for _, opened, _ in readings:
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            exact = len(steps) == 1
-            renames = exact and not keep_missing
-            total += _ingest(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
-        if not keep_missing:
-            total += prune(writer, keep)
+        models = [(opened.model, opened.pairs) for _, opened, _ in readings]
+        missing = find_missing(writer, keep, models, allowed=allowed)
+        withheld = missing.count if unclear and allowed is None and not keep_missing else 0
+        deletes = not keep_missing and not withheld
+        if deletes:
+            place = f" --data {shlex.quote(str(work.sources.data))}" if isinstance(work.sources.data, Path) else ""
+            command = f"subtext index update {shlex.quote(str(store.path))}{place} --allow-deleting {missing.lost}"
+            if work.sources.in_memory is not None:
+                command = f"update_index(..., allow_deleting={missing.lost})"
+            missing.require_allowed(allowed, str(store.path), command)
+        total = WriteCounts()
+        for step, opened, source in readings:
+            total += _ingest(
+                writer,
+                opened,
+                step,
+                verb="update",
+                source=source,
+                exact=len(steps) == 1,
+                renames=len(steps) == 1 and deletes,
+                unread=unread,
+                verify_files=verify_files,
+                finish=False,
+            )
+        if deletes:
+            total += prune(writer, missing.ids)
             total = replace(total, deleted=total.deleted - total.renamed)
-    return _change(store, "update", total)
+        for _, opened, source in readings:
+            # Finished when the last item is deleted: an update that was cut off before knows its renamed items.
+            writer.finish(
+                writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
+            )
+    return replace(_change(store, "update", total), unread=tuple(sorted(unread["images"])), withheld=withheld)
+
+
+def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
+    """Those of some images that are in an index, and the texts that are linked with them there."""
+    with store.reading() as view:
+        keys = view.keys_of("images", sorted(images - {""}))
+        linked = {key for own in view.partners("images", sorted(keys.values())).values() for key in own}
+        return {"images": set(keys), "texts": {row.id for row in view.rows("texts", keys=sorted(linked))}}
 
 
 def _ingest(
@@ -633,6 +771,9 @@ def _ingest(
     again: bool = False,
     exact: bool = False,
     renames: bool = False,
+    unread: Mapping[Side, set[str]] | None = None,
+    verify_files: bool = False,
+    finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
@@ -648,25 +789,19 @@ def _ingest(
         again: Also add items that were deleted before.
         exact: A text keeps no links but those of the data.
         renames: A new item takes over the vectors of a removed one with the same content.
+        unread: Ids of items that stay as they are, as they cannot be read now.
+        verify_files: Read also files that look unchanged.
+        finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
         ray: Address of the Ray cluster that embeds; None for this process.
-        cache: Folder of cached outputs of encoders; a note counts those that are read.
+        cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
-    from subtext.models.checkpoint import fingerprint
-    from subtext.models.feature_cache import find_cached_outputs
-    from subtext.retrieval.build import Known, ingest, keep_text_side
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.data.output_cache import OutputCache
+    from subtext.retrieval.build import ingest, keep_text_side
 
     model, pairs = opened.model, opened.pairs
-    cached: dict[Side, Known] = {}
-    if cache is not None:
-        sides = zip(SIDES, (model.image, model.text), (pairs.images, pairs.texts), strict=True)
-        for side, branch, items in sides:
-            weights = fingerprint(branch.encoder.state_dict())
-            cached[side] = find_cached_outputs(branch, items, pairs.root, Path(cache), weights=weights)
-        counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
-        say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+    total = len(pairs.images) + len(pairs.texts)
+    with cache_shown(quiet=work.quiet), meter("embedding", total, quiet=work.quiet) as progress:
         written = ingest(
             writer,
             model,
@@ -676,8 +811,12 @@ def _ingest(
             again=again,
             exact=exact,
             renames=renames,
+            unread=unread,
+            verify_files=verify_files,
+            finish=finish,
             only=only,
-            cached=cached,
+            cache=None if cache is None else OutputCache(Path(cache).expanduser()),
+            note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
             workers=work.workers,
             ray=ray,
@@ -709,10 +848,12 @@ def _steps(
         DataError: For one that is not there.
     """
     from subtext.data.readers import readers
-    from subtext.retrieval.traces import ADDED
+    from subtext.retrieval.traces import ADDED, ROWS
 
     recorded = [(earlier, split, Path(str(earlier.data)).resolve()) for earlier, split in recorded_sources(store)]
     uploads, data = Path(store.path).resolve() / ADDED, work.sources.data
+    if (uploads / ROWS).is_file() and not (uploads / ROWS).stat().st_size:
+        recorded = [known for known in recorded if known[2] != uploads]  # All of them were deleted again.
     paths = list(dict.fromkeys(path for *_, path in recorded if path != uploads))
     named = data.resolve() if isinstance(data, Path) else None
     is_new = data is not None and named not in (*paths, uploads)
@@ -729,6 +870,8 @@ def _steps(
             moved = "if it was moved, name its new place (--data)"
             advice = moved if paths == [path] else "put it back, or a link to where it is now"
             raise DataError(f"{store.path} needs the data that it was made of; {path} is not there; {advice}")
+        if is_new and path != uploads and named and named.is_dir() and (earlier.form or "").startswith("images"):
+            sources = replace(sources, form=earlier.form)  # A folder of photos that was moved is one.
         # Rows that one skips are an error of another that does not: to read the data once is enough.
         if all((replace(before, on_error=sources.on_error), part) != (sources, split) for before, part in steps):
             steps.append((sources, split))
@@ -757,24 +900,30 @@ def _work_on(
     return EvaluationSubject.of(source, "all", **options)
 
 
-def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
-    """Size and time of each file that an index was made of: what changes when its data changes."""
+def _file_states(index: str | Path) -> dict[str, object]:
+    """Size and times of the files of an index's data, and of its images that have changed: what an update looks at."""
+    from subtext.data.folders import list_files
+    from subtext.data.image_files import image_stamp
+    from subtext.data.readers.webdataset import shards
+    from subtext.retrieval.build import file_stamp
     from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     paths = [
         path for sources, _ in recorded_sources(store) for path in vars(sources).values() if isinstance(path, Path)
     ]
+    with store.reading() as view:
+        images = view.rows("images", keys=view.keys("images").tolist())
+    root = Path(store.manifest.root)
     store.close()
-    states: dict[str, tuple[int, int]] = {}
+    states: dict[str, object] = {}
     for path in dict.fromkeys(paths):
-        for file in [path, *(path.rglob("*") if path.is_dir() else [])]:
-            try:
-                stat = file.stat()
-            except OSError:
-                continue  # Deleted since it was listed: the next check sees that.
-            states[str(file)] = (stat.st_size, stat.st_mtime_ns)
-    return states
+        files = map(str, shards(path)) if not path.exists() else list_files(path) if path.is_dir() else [str(path)]
+        # A file that is deleted since it was listed has no stamp.
+        states |= {os.path.join(path, name): image_stamp(name, path) for name in files}  # noqa: PTH118
+    # Those that a table names may lie elsewhere.
+    now = ((row, file_stamp(row.path, root)) for row in images if row.path and row.stamp is not None)
+    return states | {row.id: stamp for row, stamp in now if stamp != row.stamp}
 
 
 def _compare(after: Store, before: Store, images: list[str]) -> Compared:
@@ -848,46 +997,58 @@ def import_index(
     ] = None,
     images: Annotated[str | Path | None, "Folder of relative image paths.", OptionGroup("Items")] = None,
     run: Annotated[
-        AnyPath | None,
-        "Run whose model computed the vectors. Without it, searches with words are not possible.",
-        OptionGroup("Model"),
-        Metavar("RUN"),
+        AnyPath | None, "Run whose model computed the vectors.", OptionGroup("Model"), Metavar("RUN")
     ] = None,
+    model: Annotated[
+        AnyPath | None,
+        "Pretrained model that computed the vectors: a hub name or a folder, or open_clip:ARCHITECTURE/WEIGHTS.",
+        OptionGroup("Model"),
+        Metavar("NAME_OR_FOLDER"),
+    ] = None,
+    text_prompt: TextPrompt = None,
 ) -> IndexReport:
     """Import vectors from a file into a new index, or into an index of the same model.
 
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
-    text_groups (optional), images and texts of the same group are linked.
+    text_groups (optional), images and texts of the same group are linked. Without `run` and `model`, searches with
+    words are not possible.
 
     Args:
         index: Folder of an index, or its address.
         vectors: An .npz or .parquet of vectors.
         data: Data set with paths, texts and metadata of the items.
         images: Folder of relative image paths.
-        run: Run whose model computed the vectors. Without it, searches with words are not possible.
+        run: Run whose model computed the vectors.
+        model: Pretrained model that computed the vectors: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
 
     Returns:
         Number of items put in.
 
     Raises:
-        DataError: If the file has another layout, or if its ids are not unique or not in the data.
+        DataError: If the file has another layout, if its ids are not unique or not in the data, or if the model gives
+            other vectors.
         SearchIndexError: If the index has another model or width.
     """
+    from subtext.retrieval.build import keep_text_side
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
     file = Path(vectors)
+    named = None if run is None and model is None and text_prompt is None else ModelSource.of(run, model, text_prompt)
     content = read_vectors(file)
     dataset = None
     if data is not None:
         dataset = DataConfig.of(data, images).read(need_pairs=False)
-    manifest = _manifest(content, None if run is None else Path(run), dataset, file)
+    opened, manifest = _manifest(content, named, dataset, file)
     if store_class(index).exists(str(index)):
         store = open_store(index)
         if store.manifest.fingerprint != manifest.fingerprint:
             raise SearchIndexError(
                 f"{store.path} needs vectors of the model that made it ({store.manifest.fingerprint[:12]}); these are "
-                f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
+                f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run) or model (--model), or a "
+                "new folder"
             )
     else:
         store = create_store(index, manifest)
@@ -896,6 +1057,8 @@ def import_index(
         job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
         for side in SIDES:
             _put(writer, side, content, dataset, job)
+        if opened is not None:
+            keep_text_side(writer, opened, () if dataset is None else dataset.texts.values)
         writer.finish(job)
         writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
@@ -913,12 +1076,14 @@ def read_vectors(file: Path) -> VectorFile:
         Ids, vectors and groups of each side.
 
     Raises:
-        DataError: If the file is missing or has another layout, or its vectors are not finite numbers of one width.
+        DataError: If the file is missing or has another layout, or its vectors are zero or not finite numbers of one
+            width.
     """
     import numpy as np
 
-    from subtext.data.arrays import LARGEST, NUMBERS, as_float32, open_npz, unusable
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.data.arrays import LARGEST, NUMBERS, as_float32, ids_of_array, open_npz, unusable
+    from subtext.data.rows import id_error
+    from subtext.retrieval.stores.item import SIDES, has_direction
 
     if not file.is_file():
         raise DataError(f"an import needs a file of vectors; {file} is not there")
@@ -930,26 +1095,36 @@ def read_vectors(file: Path) -> VectorFile:
     for side, modality in zip(SIDES, ("image", "text"), strict=True):
         if f"{modality}_ids" not in columns:
             continue
-        content.ids[side] = ids = [str(name) for name in columns[f"{modality}_ids"]]
-        array = np.asarray(columns[f"{modality}_vectors"])
+        content.ids[side] = ids = ids_of_array(np.asarray(columns[f"{modality}_ids"]), f"{file}: '{modality}_ids'")
+        try:
+            array = np.asarray(columns.get(f"{modality}_vectors", ()))
+        except ValueError:
+            raise DataError(f"{file} needs vectors of one width; those of {side} have several") from None
         if array.dtype.kind not in NUMBERS:
             raise DataError(
                 f"{file} needs real numbers; its vectors of {side} are {array.dtype}; write them as float32"
             )
         array = as_float32(array)
+        if array.ndim not in (2, 3) or len(array) != len(ids) or 0 in array.shape[1:]:
+            raise DataError(f"{file} needs one vector, or K, for each id; {side} have {len(ids)} and {array.shape}")
         if (bad := unusable(array)) is not None:
             raise DataError(f"{file} needs finite numbers up to {LARGEST:.0e}; '{ids[bad[0]]}' has {bad[1]}")
         content.vectors[side] = array[:, None] if array.ndim == 2 else array
-        if content.vectors[side].ndim != 3 or len(array) != len(ids):
-            raise DataError(f"{file} needs one vector, or K, for each id; {side} have {len(ids)} and {array.shape}")
         if len(set(ids)) < len(ids):
             raise DataError(f"{file} needs each id once on a side; some of the {side} are there twice")
-        if f"{modality}_groups" in columns:
-            groups = np.asarray(columns[f"{modality}_groups"])
-            if (len(groups) and groups.dtype.kind not in "iu") or groups.shape != (len(ids),):
+        if wrong := next(((name, reason) for name in ids if (reason := id_error(name))), None):
+            raise DataError(f"{file} needs other ids: {wrong[0]!r} {wrong[1]}")
+        if nothing := [ids[row] for row in np.flatnonzero(~has_direction(content.vectors[side]))]:
+            raise DataError(
+                f"{file} needs vectors that are not zero; {counted(len(nothing), 'vector')} of {side} "
+                f"{'is' if len(nothing) == 1 else 'are'}: {listed(list(map(repr, nothing)))}; leave these items out"
+            )
+        if (groups := columns.get(f"{modality}_groups")) is not None:
+            groups = np.asarray(groups)
+            if groups.shape != (len(ids),) or groups.dtype.kind not in "iu" or groups.dtype == np.uint64:
                 raise DataError(
-                    f"{file} needs a whole number for each id as {modality}_groups; it has {groups.dtype} of shape "
-                    f"{groups.shape} for {len(ids)} ids; number the groups, or leave them out"
+                    f"{file} needs a whole number for each id in '{modality}_groups', the same for an image and its "
+                    f"texts; it has {groups.dtype} of shape {groups.shape}; number the groups, or leave them out"
                 )
             content.groups[side] = groups.astype(np.int64)
     if len({array.shape[2] for array in content.vectors.values()}) != 1:
@@ -972,8 +1147,10 @@ def _parquet(file: Path) -> dict[str, Any]:
     return columns
 
 
-def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
-    """The manifest that an index of these vectors has."""
+def _manifest(
+    content: VectorFile, named: ModelSource | None, pairs: Dataset | None, file: Path
+) -> tuple[Model | None, Manifest]:
+    """The model that made these vectors, where it is named, and the manifest of an index of them."""
     from subtext.models.similarity.probabilistic import ClosedFormDistance
     from subtext.retrieval.build import new_manifest
     from subtext.retrieval.stores.item import SIDES
@@ -981,17 +1158,65 @@ def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file
     width = next(iter(content.vectors.values())).shape[2]
     views: dict[str, int] = {side: content.vectors[side].shape[1] if side in content.vectors else 1 for side in SIDES}
     root, source = Path() if pairs is None else pairs.root, {"file": str(file.resolve())}
-    if run is None:
-        return new_manifest(None, views=views, width=width, root=root, source=source)
-    opened = open_run(run)
-    if isinstance(opened.model.similarity, ClosedFormDistance):
+    if named is None:
+        return None, new_manifest(None, views=views, width=width, root=root, source=source)
+    opened, record = named.open()
+    if isinstance(opened.similarity, ClosedFormDistance):
         raise RequirementError(
             "an import needs the vectors that the run's own index holds, with the variances in them; `subtext embed` "
             "writes means beside uncertainties; build the index from the run (subtext index build)"
         )
-    model, folder = opened.model.to_indexable("an index"), str(run.expanduser().resolve())
-    name = opened.record.model
-    return new_manifest(model, views=views, width=width, root=root, run=folder, model_name=name, source=source)
+    model, pretrained = opened.to_indexable("an index"), named.recorded()
+    _require_model(content, model, pairs, named, file)
+    return model, new_manifest(
+        model,
+        views=views,
+        width=width,
+        root=root,
+        run="" if named.run is None else str(named.run.expanduser().resolve()),
+        model_name=pretrained["name"] if record is None else record.model,
+        pretrained=pretrained,
+        source=source,
+    )
+
+
+CHECKED, ALIKE = 16, 0.9
+"""Texts that are compared, and the least cosine of an imported vector and the model's own."""
+
+
+def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, named: ModelSource, file: Path) -> None:
+    """Require that a model gives vectors of the width of those in a file, and the same ones for some of its texts."""
+    import numpy as np
+
+    from subtext.data.features import FeatureInput
+
+    if isinstance(model.text.input_spec, FeatureInput):
+        return  # It reads no words: neither here nor in a search.
+    rows = {} if pairs is None else dict(zip(pairs.texts.ids, pairs.texts.values, strict=True))
+    known = [(row, rows[name]) for row, name in enumerate(content.ids["texts"]) if isinstance(rows.get(name), str)]
+    known = known[:: max(1, len(known) // CHECKED)]
+    made = model.embed_texts([text for _, text in known] or ["a"]).vectors.float().numpy()
+    width = next(iter(content.vectors.values())).shape[2]
+    if made.shape[2] != width:
+        raise DataError(
+            f"{file} needs vectors of {named.label}, which have {made.shape[2]} numbers; these have {width}; name the "
+            "model that made them (--run or --model)"
+        )
+    if not known:
+        return
+    stored = content.vectors["texts"][[row for row, _ in known]]
+    if stored.shape != made.shape:
+        raise DataError(
+            f"{file} needs vectors of {named.label}, {made.shape[1]} for each text; it has {stored.shape[1]}; name the "
+            "model that made them (--run or --model)"
+        )
+    lengths = np.linalg.norm(stored, axis=2) * np.linalg.norm(made, axis=2)
+    cosines = np.median((stored * made).sum(axis=2) / np.maximum(lengths, np.finfo(np.float32).tiny))
+    if not cosines >= ALIKE:
+        raise DataError(
+            f"{file} needs vectors of {named.label}; those of the first texts are others than it gives (a cosine of "
+            f"{cosines:.2f}); name the model that made them (--run or --model), and its prompt (--text-prompt)"
+        )
 
 
 def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:
