@@ -137,8 +137,14 @@ def hits(store: Store) -> list[list[tuple[str, float]]]:
     return stored_items.answers(store, QUERIES)
 
 
-@pytest.mark.parametrize("kind", replaced_index.PLACES)
-@pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n < 4 else pytest.mark.slow) for n in range(50)])
+@pytest.mark.parametrize(
+    ("seed", "kind"),
+    [
+        pytest.param(seed, kind, marks=[] if seed < (4 if kind in SEEDS else 1) else pytest.mark.slow)
+        for kind in replaced_index.PLACES
+        for seed in range(50 if kind in SEEDS else 20)
+    ],
+)
 def test_reader_never_mixes_replaced_indexes(tmp_path: Path, kind: str, seed: int) -> None:
     place = replaced_index.PLACES[kind](tmp_path)
     store = replaced_index.made(place, copy=seed % 2 == 0)
