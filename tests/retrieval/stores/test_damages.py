@@ -95,7 +95,8 @@ POSTGRES = {
     **{f"state {name} missing": f"DELETE FROM state WHERE name = '{name}'" for name in STATE},
 }
 FOLDER = {
-    "facet added": "INSERT INTO facets SELECT side, 'colour', 7, key FROM facets LIMIT 1",
+    "facet added": "INSERT INTO facets SELECT side, 'colour', 7, key, '' FROM facets LIMIT 1",
+    "folded id changed": "UPDATE items SET folded_id = 'other' WHERE id = 'p3'",
     "words changed": "UPDATE words SET text = 'other' WHERE rowid = (SELECT min(rowid) FROM words)",
     "deletion added": "INSERT INTO forgotten VALUES (x'00112233445566778899aabbccddeeff')",
     "deletion changed": "UPDATE forgotten SET hash = x'00112233445566778899aabbccddeeff' "
