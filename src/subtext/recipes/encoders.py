@@ -322,6 +322,7 @@ def dual_sides(
         RequirementError: For a prompt without the place of the text, and for a model that is not available.
     """
     from subtext.models.encoders.dual import Dual, OpenClip, module_folder
+    from subtext.models.encoders.families import text_form
     from subtext.models.encoders.hub import preprocessing_of
     from subtext.models.encoders.language import tokeniser
 
@@ -348,13 +349,16 @@ def dual_sides(
         else:
             pixels = replace(pixels, image_size=pixels.image_size or dual.image.size)
             numbers, tokens = preprocessing_of(name, option="model"), tokeniser(name, option="model")
-            longest = min(dual.text.longest, int(getattr(tokens, "model_max_length", dual.text.longest)))
+            form, note = text_form(dual.text.config, tokens, dual.text.longest)
+            assert form.longest is not None
             text_input = SubwordInput(
                 tokens,
-                max_tokens=min(max_tokens or longest, longest),
+                max_tokens=min(max_tokens or form.longest, form.longest),
                 token_mask=token_mask,
-                padding="max" if dual.text.full_length else "longest",
-                prompt=prompt,
+                full_length=dual.text.longest if form.full_length else 0,
+                lower=form.lower,
+                prompt=prompt or form.prompt,
+                note=note and f"{name}: {note}",
             )
     image_input = _pixel_input(saved, pixels, numbers)
     return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift

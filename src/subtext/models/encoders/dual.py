@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from transformers import PretrainedConfig, PreTrainedModel
 
 from subtext.core import Encoded
@@ -173,13 +172,13 @@ class SingleTower(Pretrained):
         self.full_length = input_name == "tokens" and "siglip" in config.model_type
         self.size = int(config.vision_config.image_size)
         self.longest = int(side_config.max_position_embeddings) if input_name == "tokens" else 0
-        self.padding = getattr(side_config, "pad_token_id", None) if input_name == "tokens" else None
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and joint vectors of images or texts.
 
         Args:
-            inputs: "pixels" (N 3 H W), or "tokens" (N P) int64 with "mask" (N P) bool.
+            inputs: "pixels" (N 3 H W), or "tokens" (N P) int64 with "mask" (N P) bool; P is `longest` where the model
+                learnt with texts at full length.
 
         Returns:
             Encoded with `parts` (N P E), last hidden states, with their mask for texts; `pooled` (N G), the projected
@@ -192,13 +191,8 @@ class SingleTower(Pretrained):
             output = self.body(pixel_values=pixels, interpolate_pos_encoding=resized)
             return Encoded(parts=output.last_hidden_state, pooled=self.projection(output.pooler_output))
         tokens, mask = inputs["tokens"], inputs["mask"]
-        if self.full_length:
-            missing = (0, self.longest - tokens.shape[1])
-            padding = 0 if self.padding is None else int(self.padding)
-            output = self.body(input_ids=pad(tokens.masked_fill(~mask, padding), missing, value=padding))
-            mask = pad(mask, missing, value=False)
-        else:
-            output = self.body(input_ids=tokens, attention_mask=mask.to(tokens.dtype))
+        seen = {} if self.full_length else {"attention_mask": mask.to(tokens.dtype)}
+        output = self.body(input_ids=tokens, **seen)
         return Encoded(parts=output.last_hidden_state, mask=mask, pooled=self.projection(output.pooler_output))
 
     def body_layers(self) -> list[list[nn.Parameter]]:

@@ -1,0 +1,247 @@
+"""Texts reach a pretrained dual encoder in the form that it was trained on, whatever form its folder has."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+import transformers
+from command import call
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from torch.nn.functional import normalize
+from transformers import AutoModel, AutoTokenizer
+
+import subtext as st
+from subtext.data.inputs import InputBatch
+from subtext.data.text import SubwordInput
+from subtext.errors import RequirementError
+from subtext.models.encoders import language
+from subtext.models.encoders.families import FORMS, family_of, text_form
+
+LONG = "the red boats of the harbour " * 9
+TEXTS = ["a dog runs", "Two RED Boats", "ÉTÉ à l'Île, ΣΑΣ", LONG, "."]
+CONFIG = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def gemma(folder: Path, form: str) -> Path:
+    """A SigLIP 2 of one layer in the form of the hub: config.json without codes of tokens, Gemma's tokeniser."""
+    letters = ["▁", *string.ascii_letters, *string.punctuation, *"éàîÉÎσς"]
+    bytes_ = [f"<0x{code:02X}>" for code in range(256)]
+    vocabulary = dict.fromkeys(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *letters, *bytes_, "th", "the", "▁the"])
+    codes = {token: code for code, token in enumerate(vocabulary)}
+    inner = Tokenizer(
+        models.BPE(codes, [("t", "h"), ("th", "e"), ("▁", "the")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    inner.normalizer = normalizers.Replace(" ", "▁")
+    inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    inner.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
+    inner.add_special_tokens(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])
+    model(folder, len(codes))
+    inner.save(str(folder / "tokenizer.json"))
+    marks = {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    told = {**marks, "model_max_length": 16, "padding_side": "right", "processor_class": "SiglipProcessor"}
+    if form == "5":
+        told |= {"backend": "tokenizers", "mask_token": "<mask>", "tokenizer_class": "GemmaTokenizer"}
+    else:
+        added = {str(code): {"content": token, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
+                             "special": True} for token, code in list(codes.items())[:5]}  # fmt: skip
+        told |= {"add_bos_token": False, "add_eos_token": True, "added_tokens_decoder": added, "sp_model_kwargs": {},
+                 "clean_up_tokenization_spaces": False, "tokenizer_class": "GemmaTokenizer"}  # fmt: skip
+        (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    numbers = {"size": {"height": 32, "width": 32}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+               "do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}  # fmt: skip
+    old = {**numbers, "image_processor_type": "SiglipImageProcessor", "processor_class": "SiglipProcessor"}
+    name = "processor_config.json" if form == "5" else "preprocessor_config.json"
+    (folder / name).write_text(json.dumps({"image_processor": old} if form == "5" else old))
+    return folder
+
+
+def model(folder: Path, words: int) -> None:
+    torch.manual_seed(7)
+    text = {**CONFIG, "vocab_size": words, "max_position_embeddings": 16, "projection_size": 16}
+    vision = {**CONFIG, "image_size": 32, "patch_size": 16}
+    made = transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=vision))
+    with torch.no_grad():
+        for weight in made.parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=0.3)
+    made.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        config["text_config"].pop(name, None)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def sentencepiece(folder: Path, form: str) -> Path:
+    """A SigLIP of one layer in the form of the hub: its tokeniser is a file of sentencepiece."""
+    spm = pytest.importorskip("sentencepiece")
+    (folder / "words.txt").write_text("\n".join([string.ascii_lowercase, *TEXTS, *tiny_models.WORDS] * 20).lower())
+    spm.SentencePieceTrainer.train(
+        input=str(folder / "words.txt"), model_prefix=str(folder / "spiece"), vocab_size=64, pad_id=0, eos_id=1,
+        unk_id=2, bos_id=-1, minloglevel=3, hard_vocab_limit=False, character_coverage=1.0,
+    )  # fmt: skip
+    size = spm.SentencePieceProcessor(str(folder / "spiece.model")).get_piece_size()
+    model(folder, size)
+    told = {"do_lower_case": True, "eos_token": "</s>", "model_input_names": ["input_ids"], "model_max_length": 16,
+            "pad_token": "</s>", "processor_class": "SiglipProcessor", "sp_model_kwargs": {}, "unk_token": "<unk>",
+            "tokenizer_class": "SiglipTokenizer"}  # fmt: skip
+    told |= {"backend": "sentencepiece"} if form == "5" else {"clean_up_tokenization_spaces": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    numbers = {"size": {"height": 32, "width": 32}, "resample": 3, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(numbers))
+    return folder
+
+
+def by_transformers(folder: Path, texts: list[str], **form: Any) -> torch.Tensor:
+    """Vectors by the folder's own tokeniser, padded on the right to the full length; of unit length."""
+    tokens, own = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    coded = tokens(texts, return_tensors="pt", truncation=True, padding_side="right", **form)
+    masked = {} if form["padding"] == "max_length" else {"attention_mask": coded["attention_mask"]}
+    with torch.inference_mode():
+        output = own.get_text_features(input_ids=coded["input_ids"], **masked)
+    return normalize(getattr(output, "pooler_output", output), dim=1)
+
+
+FULL = {"padding": "max_length", "max_length": 16}
+
+
+@pytest.mark.parametrize("form", ["4.5x", "5"])
+def test_siglip_2_folder_without_padding_in_config_is_read_as_trained(form: str, tmp_path: Path) -> None:
+    folder = gemma(tmp_path, form)
+    assert "pad_token_id" not in (folder / "config.json").read_text()
+    opened = st.load(model=folder)
+    lower = ["".join(map(str.lower, text)) for text in TEXTS]
+    torch.testing.assert_close(opened.embed_texts(TEXTS).vectors[:, 0], by_transformers(folder, lower, **FULL))
+    spec = opened.text.input_spec
+    assert isinstance(spec, SubwordInput) and (spec.full_length, spec.lower, spec.note) == (16, True, "")
+    codes, _ = spec.codes(TEXTS)
+    assert codes.shape == (5, 16) and codes[0, -1] == 0 and codes[3, -1] == 1, "the end token stays where a text is cut"
+
+
+@pytest.mark.parametrize("form", ["4.5x", "5"])
+def test_siglip_folder_is_read_as_its_own_tokeniser_reads_it(form: str, tmp_path: Path) -> None:
+    folder = sentencepiece(tmp_path, form)
+    opened = st.load(model=folder)
+    torch.testing.assert_close(opened.embed_texts(TEXTS).vectors[:, 0], by_transformers(folder, TEXTS, **FULL))
+    spec = opened.text.input_spec
+    assert isinstance(spec, SubwordInput) and (spec.lower, spec.note) == (False, "")
+    codes, _ = spec.codes(["THE dog!", "the dog", LONG])
+    assert codes[0].tolist() == codes[1].tolist() and codes[0, -1] == codes[2, -1] == 1
+
+
+def test_clip_folder_is_read_as_its_own_tokeniser_reads_it(tmp_path: Path) -> None:
+    letters = [*string.ascii_lowercase, *string.punctuation]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>", "<|startoftext|>", "<|endoftext|>"]
+    codes = {token: code for code, token in enumerate(tokens)}
+    tokeniser = transformers.CLIPTokenizer(vocab=codes, merges=[("t", "h"), ("th", "e</w>")], model_max_length=16)
+    tokeniser.save_pretrained(tmp_path)
+    text = {**CONFIG, "vocab_size": len(codes), "max_position_embeddings": 16, "bos_token_id": len(codes) - 2,
+            "eos_token_id": len(codes) - 1}  # fmt: skip
+    torch.manual_seed(8)
+    vision = {**CONFIG, "image_size": 32, "patch_size": 16}
+    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=12)
+    transformers.CLIPModel(config).save_pretrained(tmp_path)
+    numbers = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}, "do_center_crop": True,
+               "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 3}  # fmt: skip
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(numbers))
+    opened = st.load(model=tmp_path)
+    expected = by_transformers(tmp_path, TEXTS, padding=True, max_length=16)
+    torch.testing.assert_close(opened.embed_texts(TEXTS).vectors[:, 0], expected)
+    spec = opened.text.input_spec
+    assert isinstance(spec, SubwordInput) and spec.codes([LONG])[0][0, -1] == len(codes) - 1 and spec.note == ""
+
+
+def test_saved_run_feeds_texts_as_pretrained_model(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    spec = st.load(model=gemma(tmp_path / "model", "4.5x")).text.input_spec
+    assert isinstance(spec, SubwordInput)
+    spec.save(tmp_path / "saved")
+    again = SubwordInput.load(tmp_path / "saved")
+    assert again.fingerprint == spec.fingerprint and (again.codes(TEXTS)[0] == spec.codes(TEXTS)[0]).all()
+
+
+def test_folder_that_names_no_padding_token_gets_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = gemma(tmp_path, "4.5x")
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    for name in ("pad_token", "padding_side", "model_max_length", "added_tokens_decoder"):
+        told.pop(name)
+    # A class without a default.
+    (folder / "tokenizer_config.json").write_text(json.dumps({**told, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "special_tokens_map.json").unlink()
+    spec = st.load(model=folder).text.input_spec
+    assert "names no padding token; '<pad>' is taken, as SigLIP 2 has it" in capsys.readouterr().err
+    codes, _ = spec.codes(["a"])
+    assert codes.shape == (1, 16) and codes[0, -1] == 0
+
+
+def test_missing_end_token_gets_note(tmp_path: Path) -> None:
+    folder = gemma(tmp_path, "5")
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**rules, "post_processor": None}))
+    assert "puts no end token behind a text" in st.load(model=folder).text.input_spec.note
+
+
+def test_other_family_follows_its_processor_with_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokeniser = AutoTokenizer.from_pretrained(tiny_models.clip(tmp_path))
+    tokeniser.model_max_length = 512
+    form, note = text_form(transformers.AlignConfig(), tokeniser, 512)
+    assert form.longest == 64 and "family 'align' are not in the table" in note
+    form, _ = text_form(transformers.ChineseCLIPConfig(), tokeniser, 512)
+    assert form.longest == 512 and not form.full_length
+
+
+def test_families_are_recognised_by_configuration_and_tokeniser(tmp_path: Path) -> None:
+    (tmp_path / "gemma").mkdir()
+    other = AutoTokenizer.from_pretrained(gemma(tmp_path / "gemma", "5"))
+    words = AutoTokenizer.from_pretrained(tiny_models.siglip(tmp_path / "words"))
+    found = [family_of(kind, other) for kind in ("clip", "siglip", "siglip2", "align")]
+    assert found == ["CLIP", "SigLIP 2", "SigLIP 2 of variable size", None] and family_of("siglip", words) == "SigLIP"
+    assert set(found[:3]) | {"SigLIP"} == FORMS.keys()
+
+
+def test_missing_package_of_siglip_tokeniser_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ImportError("SiglipTokenizer requires the SentencePiece library")
+
+    monkeypatch.setattr(language.AutoTokenizer, "from_pretrained", fail)
+    with pytest.raises(RequirementError, match=r"needs sentencepiece and protobuf .*\[siglip\]"):
+        language.tokeniser(str(tiny_models.siglip(tmp_path)), option="model")
+
+
+def test_index_of_siglip_2_finds_capitals_as_small_letters(tmp_path: Path) -> None:
+    import made_data
+    from PIL import Image
+
+    (tmp_path / "model").mkdir()
+    folder = gemma(tmp_path / "model", "4.5x")
+    for name, colour in (("a", "red"), ("b", "blue")):
+        Image.new("RGB", (40, 30), colour).save(tmp_path / f"{name}.png")
+    rows = [{"image": f"{name}.png", "caption": f"The {name}"} for name in "ab"]
+    made_data.write_rows(tmp_path / "rows.jsonl", rows)
+    call("index", "build", tmp_path / "index", tmp_path / "rows.jsonl", "--model", folder, "-q")
+    small, large = (st.search(tmp_path / "index", query).hits for query in ("the dog", "THE DOG"))
+    assert [(hit.id, hit.score) for hit in small] == [(hit.id, hit.score) for hit in large]
+
+
+def test_masked_tokens_of_full_length_leave_padding(tmp_path: Path) -> None:
+    import numpy as np
+
+    from subtext.data.inputs import Draw
+
+    (tmp_path / "model").mkdir()
+    spec = st.load(model=gemma(tmp_path / "model", "5")).text.input_spec
+    import dataclasses
+
+    rows = np.arange(1)
+    batch = InputBatch(["a dog runs"], ["a"], rows, rows, tmp_path)
+    masked = dataclasses.replace(spec, token_mask=0.9)(batch, Draw(seed=1, epoch=0))
+    plain = spec(batch)
+    assert torch.equal(masked["tokens"][~masked["mask"]], plain["tokens"][~plain["mask"]])
+    assert not torch.equal(masked["tokens"], plain["tokens"])
