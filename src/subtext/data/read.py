@@ -575,7 +575,7 @@ def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None)
 
     def decode(row: int) -> str | None:
         try:
-            open_image(dataset.images.values[row], dataset.root, at_least=32)
+            open_image(dataset.images.values[row], dataset.root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
         return None

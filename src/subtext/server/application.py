@@ -350,7 +350,7 @@ def add_items(request: Request, server: WriteAccess, addition: schemas.AddReques
         suffix, pixels = require_image(data, pixels=server.settings.limits.pixels)
         with server.decoding.hold(pixels):
             try:
-                open_image(data, at_least=64)
+                open_image(data, at_least=64, thumbnail=True)
             except DataError as problem:
                 sentence = f"the image cannot be decoded: {problem}"
                 raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, sentence) from problem
