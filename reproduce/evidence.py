@@ -2,8 +2,10 @@
 
     SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --plan
     SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --grid FILE [--data icons] [--rows ...] [--seeds 0 1 2]
+    SUBTEXT_DATA=... python -m reproduce.evidence --out docs --report
 
 `--plan` lists every run with its cost and trains nothing. `--describe` describes the weights and trains nothing.
+`--report` judges the finished runs of docs/evidence.json again and trains nothing.
 Otherwise the runs are trained or resumed, and after each one the time that is left is printed. SUBTEXT_DATA points at
 a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz, and icons/; FILE has the grid cells of the
 images, so that an image has several views, and of icons their pooled vectors, too.
@@ -76,6 +78,7 @@ from subtext.ops.neighbour_scores import neighbour_scores
 from subtext.version import DRAWS, require_same_draws
 
 RESULTS = Path(__file__).with_name("results")
+REPORT = Path(__file__).parents[1] / "docs" / "evidence.json"
 HELD_OUT, NEIGHBOURS = 500, 50
 EPOCHS = {PLANTED: 6, ICONS: 3, LITE2: 3, PIXELS: 6}
 SMALL_NETWORK: dict[str, Any] = {"image": "tiny", "image_size": 48}
@@ -87,6 +90,7 @@ CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": N
 SEEDS, RATES = (0, 1, 2, 3, 4), (2e-3, 1e-3)
 RECALL, C = (1, 5, 10), (5, 20, 100)
 SCORES = ("diversity", "discrepancy")
+NO_CLUSTERS = np.zeros(0, dtype=np.int64)
 RANDOM_DIM = 8
 """Of the vectors whose neighbours are a control: with so few, hardly a text is the neighbour of very many."""
 GUESS = 80.0
@@ -243,9 +247,11 @@ class Finished:
             rsum, seconds, draws = float(arrays["rsum"]), float(arrays["seconds"]), int(arrays["draws"])
             return Finished(rsum, seconds, **{name: arrays[name] for name in _ARRAYS}, draws=draws)
 
-    @property
-    def values(self) -> Values:
-        """Recall, and the exact choice among c, of each pair by its ranks; and what is kept of its neighbourhood."""
+    def values(self, clusters: NDArray[np.int64] = NO_CLUSTERS) -> Values:
+        """Recall, and the exact choice among c, of each pair by its ranks; and what is kept of its neighbourhood.
+
+        clusters  (N) of the pairs; none where each is drawn alone
+        """
         others = self.ranks.shape[1] - 1
         values: dict[str, NDArray[Any]] = {}
         for direction, ranks in zip(DIRECTIONS, self.ranks.astype(np.int64), strict=True):
@@ -254,7 +260,7 @@ class Finished:
             usable = [c for c in C if c <= others + 1]
             values |= {f"{direction}/{c}_way@1": hypergeom.pmf(0, others, ranks - 1, c - 1) for c in usable}
         values |= {f"{side}/{KEPT}": kept for side, kept in zip(("image", "text"), self.kept, strict=True)}
-        return Values(self.abstract, values)
+        return Values(self.abstract, values, clusters)
 
 
 _ARRAYS = ("sizes", "ranks", "kept", "abstract")
@@ -324,7 +330,12 @@ def main() -> None:
     parser.add_argument("--stand-in", type=Path, metavar="RUN", help="of a dual encoder, for the rows of `adapt`")
     parser.add_argument("--beside", type=Path, metavar="FILE", help="a report of the other data")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="folder of the finished runs")
+    parser.add_argument("--report", action="store_true", help="judge finished runs again, and train nothing")
     config = parser.parse_args()
+    if config.report:
+        old = json.loads((config.beside or REPORT).read_text(encoding="utf-8"))
+        write_report({name: rejudged(name, part, config.results / name) for name, part in old.items()}, config.out)
+        return
     every, finished = runs(config.rows, config.seeds), config.results / config.data
     if config.plan:
         print("\n".join(plan(every, finished)))
@@ -356,24 +367,76 @@ def main() -> None:
         for seed in config.seeds:
             results[row].append(material.train(row, seed, rate, finished, evaluated=True))
             print(f"{row}, seed {seed}, rate {rate:g}: {time_left(every, finished)}", flush=True)
-    values = {row: [run.values for run in of_row] for row, of_row in results.items()}
     evaluated = len(results[config.rows[0]][0].abstract)
-    part = {
-        "data": material.about,
-        "protocol": {"epochs": EPOCHS[config.data], "neighbours": NEIGHBOURS, material.split: evaluated},
-        "seeds": config.seeds,
+    part = report_part(
+        config.data,
+        results,
+        data=material.about,
+        protocol={"epochs": EPOCHS[config.data], "neighbours": NEIGHBOURS, material.split: evaluated},
+        seeds=config.seeds,
+        rates=rates,
+    )
+    beside = json.loads(config.beside.read_text(encoding="utf-8")) if config.beside else {}
+    write_report({**beside, config.data: part}, config.out)
+    print("\n".join(tables(part)))
+
+
+def report_part(
+    name: str,
+    results: Mapping[str, Sequence[Finished]],
+    *,
+    data: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+    seeds: Sequence[int],
+    rates: Mapping[str, float],
+) -> dict[str, Any]:
+    """The part of a report on one data set.
+
+    results  row -> its finished runs by seed
+    """
+    clusters = NO_CLUSTERS if name == PLANTED else test_concepts(data_folder("icons"))
+    values = {row: [run.values(clusters) for run in of_row] for row, of_row in results.items()}
+    oracle = {"gap": None} if name == PLANTED else None
+    counted = {"concepts": len(np.unique(clusters))} if len(clusters) else {}
+    return {
+        "data": data,
+        "protocol": {**protocol, **counted},
+        "seeds": seeds,
         "rates": rates,
+        "oracle": oracle,
         "trained": {row: [run.sizes.tolist() for run in results[row]] for row in results if row in SCORES},
         "rows": summary(values),
-        "claims": claims.judged(values),
+        "claims": claims.judged(values, oracle=oracle),
     }
-    beside = json.loads(config.beside.read_text(encoding="utf-8")) if config.beside else {}
-    report = {**beside, config.data: part}
-    atomic.write_text(config.out / "evidence.json", json.dumps(report, indent=1) + "\n")
+
+
+def rejudged(name: str, part: Mapping[str, Any], results: Path) -> dict[str, Any]:
+    """The part of a report by the rule of today, from the finished runs that it was made of."""
+    finished = {
+        row: [Finished.read(result_file(results, row, seed, part["rates"][row])) for seed in part["seeds"]]
+        for row in part["rows"]
+    }
+    same = {key: part[key] for key in ("data", "protocol", "seeds", "rates")}
+    return report_part(name, finished, **same)
+
+
+def write_report(report: Mapping[str, Any], out: Path) -> None:
+    """Write evidence.json, the figure and, with planted data, the page into a folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(out / "evidence.json", json.dumps(report, indent=1) + "\n")
     if PLANTED in report:
-        atomic.write_text(config.out / "evidence.md", claims.page(report))
-    claims.figure(report, config.out / "evidence.png")
-    print("\n".join(tables(part)))
+        atomic.write_text(out / "evidence.md", claims.page(report))
+    claims.figure(report, out / "evidence.png")
+
+
+def test_concepts(folder: Path) -> NDArray[np.int64]:
+    """(N) number of the concept of each icon of test: icons of one are no samples of their own.
+
+    folder  of the icons
+    """
+    rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
+    concepts = [row["concept"] for row in rows if row["split"] == "test"]
+    return np.unique(concepts, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -605,7 +668,7 @@ class Material:
             kept=np.stack([by_pair[f"{side}/{KEPT}"] for side in ("image", "text")]).astype(np.float32),
             abstract=np.array([str(name) in self.abstract for name in by_pair["text_to_image/id"]]),
         )
-        for name, values in evaluated.values.values.items():
+        for name, values in evaluated.values().values.items():
             np.testing.assert_allclose(values, by_pair[name], rtol=1e-6, err_msg=name)
         return evaluated
 

@@ -319,8 +319,9 @@ def _protocol(config: TableConfig, sizes: Sizes) -> list[str]:
     notes = [
         f"Ours: mean ± standard deviation over {counted(config.seeds, 'seed')}, scored on the split '{config.split}' "
         f"after training; {selects} selects the epoch; {tuning}.",
-        "Against a baseline: difference, 95 % interval by resampling images and seeds, and p by changing the signs of "
-        "images, corrected for all tests of the table (Holm); * where p is below 0.05 and the interval excludes 0.",
+        "Against a baseline: difference, 95 % interval and p, of other trainings and images from three seeds on "
+        "(Student's t) and of other images alone with fewer; p corrected for all tests of the table (Holm); * where p "
+        "is below 0.05 and the interval excludes 0.",
     ]
     for key in config.data:
         notes.append(_size(config, key, sizes))

@@ -5,7 +5,6 @@ Read from files that `subtext evaluate` wrote; refused where the two sides were 
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -20,9 +19,8 @@ from subtext.core import DIRECTIONS
 from subtext.data.arrays import open_npz
 from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError
-from subtext.evaluation.intervals import holm, paired
+from subtext.evaluation.intervals import FEWEST_RUNS, holm, paired
 from subtext.evaluation.result import Result, finite_json
-from subtext.ops import draw
 from subtext.report.text_table import Cell, SavedReport, table
 from subtext.text_helpers import counted, listed
 from subtext.version import require_format, require_same_draws
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 SURE = 0.05
 """Corrected p-value below which a difference counts."""
-_MOST = 20_000
-"""Ways of dealing runs to two sides that are all tried; of more, so many are drawn."""
 APART = ("id", "image")
 """What the file of values holds beside values: names."""
 _FREE = (
@@ -207,13 +203,14 @@ class Difference:
         first_runs: One number a run.
         second_runs: See `first_runs`.
         difference: First minus second.
-        low: Its 95 % interval, images and runs drawn together.
+        low: Its 95 % interval: of other runs and images from three runs a side on, else of other images alone.
         high: NaN where there is none.
         p_queries: If nothing but chance told these models apart on queries like these; corrected by Holm.
-        p_runs: If runs of both sides were draws from one method; corrected by Holm; NaN below two a side.
+        p_runs: Of other runs and other images, by Student's t; corrected by Holm; NaN below three runs a side.
         raw_p_queries: Before correction.
         raw_p_runs: See `raw_p_queries`.
-        better: "first", "second", or "" where it is not sure: p_queries below 0.05 and 0 outside the interval.
+        better: "first", "second", or "" where it is not sure. Sure is 0 outside the interval and a p-value below 0.05:
+            of runs where there are three or more a side, else of queries.
     """
 
     name: str
@@ -327,9 +324,9 @@ class Compared(SavedReport):
                 claims.append(f"{label} is better in {count} of {figures}")
         if not claims:
             return "no figure distinguishes the two on these queries"
-        if min(len(self.first), len(self.second)) < 2:
-            return f"{' and '.join(claims)} (these trained models, on queries like these)"
-        return f"{' and '.join(claims)} (on queries like these, with these trainings)"
+        by_runs = min(len(self.first), len(self.second)) >= FEWEST_RUNS
+        basis = "by runs: trainings and queries like these" if by_runs else "by queries: these trained models"
+        return f"{' and '.join(claims)} ({basis})"
 
     def _lines(self) -> list[str]:
         protocol = self.first[0].protocol
@@ -424,7 +421,8 @@ def compare(
     lines = [_difference(name, first, second, same, samples, seed) for name in names]
     of_queries, of_runs = holm([line.raw_p_queries for line in lines]), holm([line.raw_p_runs for line in lines])
     for number, (line, p_queries, p_runs) in enumerate(zip(tuple(lines), of_queries, of_runs, strict=True)):
-        sure = p_queries < SURE and (line.low > 0 or line.high < 0)
+        p_value = p_queries if math.isnan(p_runs) else p_runs
+        sure = p_value < SURE and (line.low > 0 or line.high < 0)
         ahead = "first" if (line.difference > 0) != first[0].declared(line.name)["lower_is_better"] else "second"
         lines[number] = replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else "")
     if not figures and all("rsum" in run.figures for run in runs):
@@ -513,8 +511,8 @@ def _difference(
         difference=test.difference,
         low=test.low,
         high=test.high,
-        raw_p_queries=test.p_value,
-        raw_p_runs=over_runs(*runs, seed=seed),
+        raw_p_queries=test.p_queries,
+        raw_p_runs=test.p_runs,
     )
 
 
@@ -523,56 +521,20 @@ def _means(name: str, first: Sequence[float], second: Sequence[float]) -> Differ
     return Difference(name, *means, tuple(first), tuple(second), means[0] - means[1])
 
 
-def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> float:
-    """How often runs dealt to two sides at random differ in their means as much as these do.
-
-    All ways of dealing are tried, or 20,000 drawn ones of more. NaN below two runs a side: one run says nothing of how
-    runs of its kind differ.
-
-    Args:
-        first: One number per run.
-        second: One number per run.
-        seed: Of the sampled ways of dealing.
-
-    Returns:
-        A p-value in (0, 1]; NaN below two runs a side.
-
-    Example:
-        >>> over_runs([3.0, 4.0], [1.0, 2.0])
-        0.3333333333333333
-    """
-    if min(len(first), len(second)) < 2:
-        return math.nan
-    every = np.array([*first, *second], dtype=np.float64)
-    size, count = len(first), math.comb(len(every), len(first))
-    if count <= _MOST:
-        dealt = np.array(list(itertools.combinations(range(len(every)), size)))
-    else:
-        orders = (draw.permutation(len(every), seed=seed, epoch=n, purpose="run permutation") for n in range(1, _MOST))
-        dealt = np.stack([np.arange(size), *(order[:size] for order in orders)])
-    sums = every[dealt].sum(axis=1)
-    gaps = np.abs(sums / size - (every.sum() - sums) / (len(every) - size))
-    observed = abs(float(np.mean(first)) - float(np.mean(second)))
-    return float((gaps >= observed - 1e-9 * np.abs(every).max()).mean())
-
-
 def _notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> tuple[str, ...]:
     """What a reader of a comparison should know; `tests` is how many figures are tested."""
-    fewest, most = sorted([len(first), len(second)])
-    queries = "p queries: other queries like these, the same trained models; intervals draw images and runs together"
-    sentences = [f"{queries}; p is corrected for {counted(tests, 'figure')} (Holm)"]
-    if fewest == 1:
-        sentences.append(
-            "one run on a side: this tells two trained models apart and does not speak for a method, whose runs differ "
-            "by their seeds; train each side with several seeds and give all their files"
-        )
+    fewest, correction = min(len(first), len(second)), f"p is corrected for {counted(tests, 'figure')} (Holm)"
+    if fewest < FEWEST_RUNS:
+        sentences = [
+            f"intervals and p queries: other queries like these, the same trained models; {correction}",
+            f"fewer than {FEWEST_RUNS} runs on a side: this tells trained models apart and does not speak for a "
+            f"method, whose runs differ by their seeds; train each side with {FEWEST_RUNS} seeds or more and give all "
+            "their files",
+        ]
     else:
-        least = (2 if fewest == most else 1) / math.comb(fewest + most, fewest)
-        narrow = 100 * (1 - math.sqrt((fewest - 1) / fewest))
-        sentences += [
-            f"p runs: whether trainings with other seeds would differ so, which is what speaks for a method; with "
-            f"{fewest} and {most} runs it cannot be below {least:.2g} before correction",
-            f"drawn from {fewest} runs, the runs' share of an interval is too narrow by about {narrow:.0f} %",
+        sentences = [
+            f"intervals, p runs and what is better: other trainings with other seeds, and other queries like these; p "
+            f"queries: the same trained models; {correction}"
         ]
     roles = {str(run.about.get("split_role", "unknown")) for run in (*first, *second)}
     sentences += [warning for role, warning in _ROLES.items() if role in roles]

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from subtext.errors import ShapeError
 from subtext.ops import draw
 
 LEVEL = 0.95
 _EDGES = [50 * (1 - LEVEL), 50 * (1 + LEVEL)]
+FEWEST_RUNS = 3
+"""Trainings a side from which on a comparison is one of trainings: two say too little of how others spread."""
 FEWEST = 10
 """Clusters below which a figure has no interval: so few samples hardly differ, and promise more than is known."""
 _TOGETHER = 32
@@ -95,9 +98,12 @@ class Paired:
 
     Attributes:
         difference: Mean of the first minus the second, in the values' unit.
-        low: 95 % interval of it, resampling images and seeds together.
+        low: Its 95 % interval: by trainings and images from three trainings on, else by images alone.
         high: NaN below 10 images.
-        p_value: Two-sided, by changing the sign of all values of an image; NaN below 10 images.
+        p_queries: Two-sided, of the trainings that there are: by changing the sign of all values of an image. NaN below
+            10 images.
+        p_runs: Two-sided, of other trainings and other images, from the distribution of the interval. NaN below three
+            trainings a side, and below 10 images.
         images: How many there were.
         seeds: Of seeds the fewer, where the two had not equally many.
     """
@@ -105,9 +111,15 @@ class Paired:
     difference: float
     low: float
     high: float
-    p_value: float
+    p_queries: float
+    p_runs: float
     images: int
     seeds: int
+
+    @property
+    def p_value(self) -> float:
+        """The p-value that goes with the interval: `p_runs` from three trainings on, else `p_queries`."""
+        return self.p_queries if self.seeds < FEWEST_RUNS else self.p_runs
 
 
 def paired(
@@ -121,27 +133,30 @@ def paired(
 ) -> Paired:
     """Compare two systems on the same Q queries, each trained with the same S seeds, in the same order.
 
-    The interval draws images and seeds with replacement, so it is about other queries and other trainings; with one
-    seed it is about other queries alone. The p-value asks of the mean over the seeds that there are: if nothing but
-    chance told the first side from the second, each image's difference could as well have the other sign.
+    From three trainings a side on, trainings and images are both taken for samples: the variance of the mean is that of
+    crossed random effects, by mean squares (M_seeds + M_images - M_rest) / (S C), where no share of it is below 0, with
+    Student's t and Satterthwaite's degrees of freedom. With fewer trainings the interval is about other images and the
+    same trainings: it draws images with replacement. The p-value of queries asks of the mean over the trainings that
+    there are: if nothing but chance told the first side from the second, each image's difference could as well have the
+    other sign.
 
     Args:
         first: (S Q) one value a seed and query.
         second: A query that is NaN anywhere is left out.
         clusters: (Q) the image of each query: its queries come, stay away and change sign as one.
-        samples: Resamplings of the interval and of the p-value.
+        samples: Resamplings of the interval by images and of the p-value of queries.
         seed: Of the resamplings.
         same_seeds: False where the trainings of the two have nothing to do with each other: there may then be more of
-            one than of the other, and each side's are drawn on their own.
+            one than of the other, and the variances of their seeds add up.
 
     Returns:
-        The difference, its interval and its p-value.
+        The difference, its interval and its p-values.
 
     Raises:
         ShapeError: If the values are of different queries or seeds, or there are none.
 
     Complexity:
-        Time O(samples x images x seeds), memory O(32 images).
+        Time O(images x (samples + seeds)), memory O(32 images).
     """
     alike = first.shape[same_seeds ^ 1 :] == second.shape[same_seeds ^ 1 :]
     if not alike or first.shape[1:] != clusters.shape or not first.size or not second.size:
@@ -163,23 +178,62 @@ def paired(
     means = sum((side.mean(axis=0) for side in totals), np.zeros(count))
     difference, seeds = float(means.sum() / sizes.sum()), min(len(first), len(second))
     if count < FEWEST:
-        return Paired(difference, np.nan, np.nan, np.nan, count, seeds)
+        return Paired(difference, np.nan, np.nan, np.nan, np.nan, count, seeds)
     differences = np.empty(samples)
     # Sign changes whose sum is as far from 0 as the true one, which is counted among them.
     observed, as_far = abs(means.sum()) - 1e-12 * np.abs(means).sum(), 1
     for start, stop in _batches(samples):
-        weights = _times_drawn(count, stop - start, seed=seed, epoch=start, purpose="paired images")
-        sums = np.zeros(stop - start)
-        # The trainings of each side are drawn on their own, the images once for both.
-        for side, purpose in zip(totals, ("paired seeds", "paired seeds of the second"), strict=False):
-            shares = _times_drawn(len(side), stop - start, seed=seed, epoch=start, purpose=purpose) / len(side)
-            sums += ((shares @ side) * weights).sum(axis=1)
-        differences[start:stop] = sums / (weights @ sizes)
+        if seeds < FEWEST_RUNS:
+            weights = _times_drawn(count, stop - start, seed=seed, epoch=start, purpose="paired images")
+            differences[start:stop] = (weights @ means) / (weights @ sizes)
         images = np.arange(count, dtype=np.int64)
         signs = draw.integers(images, 2, seed=seed, epoch=start, purpose="paired signs", count=stop - start)
         as_far += int((np.abs((2 * signs.T - 1) @ means) >= observed).sum())
-    low, high = np.percentile(differences, _EDGES)
-    return Paired(difference, float(low), float(high), as_far / (samples + 1), count, seeds)
+    p_queries = as_far / (samples + 1)
+    if seeds < FEWEST_RUNS:
+        low, high = np.percentile(differences, _EDGES)
+        return Paired(difference, float(low), float(high), p_queries, np.nan, count, seeds)
+    error, freedom = _crossed(totals, sizes)
+    half = float(student.ppf((1 + LEVEL) / 2, freedom)) * error
+    p_runs = 2 * float(student.sf(abs(difference) / error, freedom)) if error else float(difference == 0)
+    return Paired(difference, difference - half, difference + half, p_queries, p_runs, count, seeds)
+
+
+def _crossed(sides: Sequence[Float[np.ndarray, "_ n"]], sizes: Float[np.ndarray, "n"]) -> tuple[float, float]:
+    """Standard error of a mean over trainings and images, both drawn, and its degrees of freedom.
+
+    Args:
+        sides: (S C) sum of the values of each image by training; the mean is that of one side, or the sum of those of
+            two, whose trainings are drawn apart.
+        sizes: (C) values an image.
+
+    Returns:
+        The error in the values' unit, and Satterthwaite's degrees of freedom.
+    """
+    count, total = len(sizes), sizes.sum()
+    # The ratio of sums, made linear: values whose plain mean varies as it does where images have several queries.
+    spread = [
+        side * (count / total) - (side.sum() / (len(side) * total)) * (sizes * count / total - 1) for side in sides
+    ]
+    of_runs = rest = of_runs_freedom = rest_freedom = 0.0
+    for side in spread:
+        runs = len(side)
+        by_run = float(side.mean(axis=1).var(ddof=1)) / runs
+        inner = side - side.mean(axis=1, keepdims=True) - side.mean(axis=0) + side.mean()
+        within = float((inner**2).sum()) / ((runs - 1) * (count - 1)) / (runs * count)
+        of_runs, of_runs_freedom = of_runs + by_run, of_runs_freedom + by_run**2 / (runs - 1)
+        rest, rest_freedom = rest + within, rest_freedom + within**2 / ((runs - 1) * (count - 1))
+    of_images = float(sum(side.mean(axis=0) for side in spread).var(ddof=1)) / count
+    of_images_freedom = of_images**2 / (count - 1)
+    # A share of the variance is not below 0: where seeds or images add nothing, the rest stands for them.
+    if of_runs < rest:
+        of_runs, of_runs_freedom = rest, rest_freedom
+    if of_images < rest:
+        of_images, of_images_freedom = rest, rest_freedom
+    variance = of_runs + of_images - rest
+    if not variance:
+        return 0.0, float(count - 1)
+    return variance**0.5, variance**2 / (of_runs_freedom + of_images_freedom + rest_freedom)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
