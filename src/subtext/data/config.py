@@ -44,6 +44,7 @@ class DataConfig:
         train_data: For `subtext.train`: pairs to train on, instead of `train_split`. The record still names `data`,
             which other functions then read.
         val_data: For `subtext.train`: pairs to validate on, instead of `val_split`.
+        form: What the data was first read as (`Dataset.form`); None for what its path looks like.
 
     Raises:
         ArgumentError: For data that is neither a path nor a Dataset.
@@ -73,6 +74,7 @@ class DataConfig:
     on_error: Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _GROUP] = None
     train_data: Dataset | None = None
     val_data: Dataset | None = None
+    form: str | None = None
 
     def __post_init__(self) -> None:
         for name in _PATHS:
@@ -153,7 +155,8 @@ class DataConfig:
         values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         if not isinstance(self.data, Path):
             values["data"] = None
-        return {name: value for name, value in values.items() if name not in ("train_data", "val_data")}
+        left_out = ("train_data", "val_data", *(("form",) if self.form is None else ()))
+        return {name: value for name, value in values.items() if name not in left_out}
 
     def absolute(self) -> DataConfig:
         """Make all paths absolute, so that a later command finds them from any folder.
@@ -217,7 +220,7 @@ class DataConfig:
             remembered = DataConfig(features=remembered.features, text_features=remembered.text_features)
         elif self.data is not None and self.data.resolve() != _resolved(remembered.data):
             # Columns were named for one table; another has its own.
-            remembered = replace(remembered, columns=None, text_fields=None)
+            remembered = replace(remembered, columns=None, text_fields=None, form=None)
         given = {name: value for name, value in vars(self).items() if value is not None and name not in _SPLITS}
         return replace(remembered, **given)
 
@@ -259,6 +262,7 @@ class DataConfig:
             columns=self.columns,
             text_fields=self.text_fields,
             progress=progress,
+            form=self.form,
         )
         if need_pairs and not len(dataset):
             raise DataError(

@@ -101,16 +101,19 @@ class RowIssue:
         fatal: Whether the row or item cannot be used; else it is a warning.
         name: The part of the sentence that differs from row to row ("'a.jpg'"), by which problems of one kind are
             counted; "" where none does.
+        item: Id of the image that the row names; "" where the row does not say so much.
     """
 
     where: str
     what: str
     fatal: bool = True
     name: str = ""
+    item: str = ""
 
     def __str__(self) -> str:
         """Format position and message in one sentence; a message that begins with the position is not repeated."""
-        return self.what if self.what.startswith(f"{self.where} ") else f"{self.where}: {self.what}"
+        named = self.what.startswith((f"{self.where} ", f"{self.where.removeprefix('image ')} "))
+        return self.what if named else f"{self.where}: {self.what}"
 
     @property
     def kind(self) -> str:
@@ -155,6 +158,7 @@ class Dataset:
         problems: The problems found while reading, in order. Rows with fatal problems are not in the data set.
         features: Precomputed image features, if the data set has features instead of images.
         own_splits: Whether the data names its splits; False if Subtext sampled them.
+        form: What its path was read as: the name of a reader, and of a part of a folder; "" for rows in memory.
     """
 
     images: Items
@@ -165,6 +169,7 @@ class Dataset:
     problems: tuple[RowIssue, ...] = ()
     features: FeatureFile | None = None
     own_splits: bool = True
+    form: str = ""
 
     def __len__(self) -> int:
         """The number of pairs."""

@@ -1,10 +1,14 @@
-"""The files of a folder of data: which are images, and which are tables."""
+"""The files of a folder of data: which are read, which are images, and which are tables."""
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,22 +20,223 @@ IMAGES = frozenset(".jpg .jpeg .jpe .png .webp .tif .tiff .gif .bmp .avif .heic 
 """Suffixes of image files."""
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
 """Suffixes of tables."""
+SYSTEM = re.compile(
+    r"@eaDir|@tmp|@Recycle|@Recently-Snapshot|[#~@]?snapshots?|#recycle|\$RECYCLE\.BIN|RECYCLE[DR]|__MACOSX|\.Trash.*"
+    r"|lost\+found|FOUND\.\d{3}|System Volume Information|\._.*",
+    re.IGNORECASE,
+)
+"""Names that network storage, Windows, macOS and Linux give to folders of thumbnails, deleted files and old states."""
 
 
-def list_files(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> Iterator[str]:
-    """List the files of a folder and its sub-folders, without hidden ones, which systems and editors write.
+@dataclass
+class Listing:
+    """What a folder of data holds, down to its last sub-folder.
+
+    Attributes:
+        files: Paths from the folder, with "/" between their parts, sorted within each sub-folder.
+        aliases: Path of an image -> the path among `files` that is the same file on the disk.
+        system: System folder -> number of its images, which are left out.
+        hidden: Names of images that are hidden, or lie in hidden folders, and are left out.
+        special: Pipes, sockets and devices, which are left out.
+        own: Folders of indexes, which are left out.
+        outside: Link to a folder -> where it leads, which is out of the folder.
+    """
+
+    files: list[str] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    system: Counter[str] = field(default_factory=Counter)
+    hidden: list[str] = field(default_factory=list)
+    special: list[str] = field(default_factory=list)
+    own: list[str] = field(default_factory=list)
+    outside: dict[str, str] = field(default_factory=dict)
+
+    def notes(self, folder: Path) -> Iterator[RowIssue]:
+        """Say what is left out, and how much of it.
+
+        Args:
+            folder: The folder, for messages.
+
+        Yields:
+            One note for each kind; one for each link that leads out.
+        """
+        number = self.system.total()
+        names = ", ".join(f"{name} {count:,}" for name, count in self.system.most_common(5))
+        parts = [f"{counted(number, 'image')} in system folders ({names})"] if number else []
+        parts += [f"{counted(len(self.hidden), 'hidden image')} ({self.hidden[0]})"] if self.hidden else []
+        if self.special:
+            parts.append(f"{counted(len(self.special), 'special file')} (pipe, socket or device: {self.special[0]})")
+        if self.own:
+            parts.append(f"{counted(len(self.own), 'index folder')} ({self.own[0]})")
+        if parts:
+            yield RowIssue(folder.name, f"left out: {'; '.join(parts)}", fatal=False)
+        for link, target in self.outside.items():
+            what = f"link '{link}' leads out of the folder, to {target}, and is not followed; add that folder by itself"
+            yield RowIssue(f"link {link}", what, fatal=False, name=f"'{link}'")
+        if self.aliases:
+            other, first = next(iter(self.aliases.items()))
+            what = f"{counted(len(self.aliases), 'further name')} of the same file left out, for one file is one item"
+            yield RowIssue(folder.name, f"{what}; {other} is {first}", fatal=False)
+
+
+def list_folder(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> Listing:
+    """List the files of a folder and its sub-folders, without what systems, editors and servers write there.
+
+    Each folder is listed once, whichever links lead to it. A link to a folder inside is followed where the folder is
+    not listed by its own path, as it is hidden; a link that leads out is not followed.
 
     Args:
         folder: The folder.
         refuse: Called for a sub-folder that cannot be read; None passes over it, which is enough to recognise a format.
 
-    Yields:
+    Returns:
+        The files, and what is left out.
+    """
+    found, root = Listing(), os.path.realpath(folder)
+    waiting, links, seen = [("", os.fspath(folder))], list[tuple[str, str]](), set[tuple[int, int]]()
+    names_of: dict[tuple[int, int], list[tuple[bool, str]]] = {}
+    while waiting or links:
+        linked = not waiting
+        inner, path = waiting.pop() if waiting else links.pop(0)
+        try:
+            about = os.stat(path)  # noqa: PTH116 (100,000 folders)
+            with os.scandir(path) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name)
+        except OSError as problem:
+            if refuse is not None and not linked:
+                refuse(problem)
+            continue
+        identity = (about.st_dev, about.st_ino)
+        if identity in seen and about.st_ino:
+            continue
+        seen.add(identity)
+        folders = list[tuple[str, str]]()
+        for entry in entries:
+            name = f"{inner}{entry.name}"
+            kind = _kind(entry)
+            if kind == "folder":
+                if SYSTEM.fullmatch(entry.name):
+                    found.system[entry.name] += len(_images_below(entry.path))
+                elif entry.name.startswith("."):
+                    found.hidden += [f"{name}/{image}" for image in _images_below(entry.path)]
+                elif is_of_subtext(entry.path):
+                    found.own.append(name)
+                else:
+                    folders.append((f"{name}/", entry.path))
+            elif kind == "link":
+                target = os.path.realpath(entry.path)
+                inside = Path(os.path.relpath(target, root)).parts
+                if entry.name.startswith(".") or any(map(SYSTEM.fullmatch, [entry.name, *inside])):
+                    continue
+                if inside[0] == os.pardir:
+                    found.outside[name] = target
+                elif not is_of_subtext(target):
+                    links.append((f"{name}/", entry.path))
+            elif kind == "special":
+                found.special.append(name)
+            elif entry.name.startswith("."):
+                found.hidden += [name] * (suffix_of(name) in IMAGES)
+            else:
+                found.files.append(name)
+                if suffix_of(name) in IMAGES and (own := _identity(entry, about.st_dev)) is not None:
+                    names_of.setdefault(own, []).append((entry.is_symlink(), name))
+        waiting += reversed(folders)
+    for same in names_of.values():
+        first = min(same)[1] if len(same) > 1 else ""
+        found.aliases |= {name: first for _, name in sorted(same)[1:]}
+    return found
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """One of "folder", "link" (to a folder), "special" and "file": also a link that leads nowhere, named later."""
+    try:
+        if entry.is_dir():
+            return "link" if entry.is_symlink() else "folder"
+        if entry.is_file() or (entry.is_symlink() and not Path(entry.path).exists()):
+            return "file"
+        return "special"
+    except OSError:
+        return "file"  # Such as a circle of links: reading it says so.
+
+
+def _identity(entry: os.DirEntry[str], device: int) -> tuple[int, int] | None:
+    """Device and inode of a file, which all of its names share; None where the file system has none."""
+    if not entry.is_symlink():
+        return (device, entry.inode()) if entry.inode() else None
+    return file_identity(entry.path)
+
+
+def file_identity(path: str) -> tuple[int, int] | None:
+    """Get what all names of a file share, whatever links lead to it.
+
+    Args:
+        path: The path.
+
+    Returns:
+        Device and inode; None if there is no such file, or its file system has no inodes.
+    """
+    try:
+        about = os.stat(path)  # noqa: PTH116 (100,000 paths)
+    except (OSError, ValueError):
+        return None
+    return (about.st_dev, about.st_ino) if about.st_ino and stat.S_ISREG(about.st_mode) else None
+
+
+def _images_below(folder: str) -> list[str]:
+    below = ((os.path.relpath(parent, folder), names) for parent, _, names in os.walk(folder))
+    return [
+        os.path.normpath(f"{inner}/{name}") for inner, names in below for name in names if suffix_of(name) in IMAGES
+    ]
+
+
+def is_of_subtext(folder: str) -> bool:
+    """Test whether a folder is an index, or what a server keeps for one: its images are no items.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Whether it is.
+    """
+    try:
+        with open(os.path.join(folder, "manifest.json"), "rb") as file:  # noqa: PTH118, PTH123 (once per folder)
+            if re.match(rb'\s*\{\s*"kind":\s*"subtext index"', file.read(256)):
+                return True
+    except OSError:
+        pass
+    if folder.endswith(".lance") and os.path.isdir(os.path.join(folder, "_versions")):  # noqa: PTH112, PTH118
+        return True
+    try:
+        logs = os.listdir(os.path.join(folder, "logs"))  # noqa: PTH118, PTH208
+    except OSError:
+        return False
+    return any(name.startswith("serve-") and name.endswith(".jsonl") for name in logs)
+
+
+def list_files(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> list[str]:
+    """List the files of a folder and its sub-folders; see `list_folder`.
+
+    Args:
+        folder: The folder.
+        refuse: As for `list_folder`.
+
+    Returns:
         The paths from the folder, with "/" between their parts, sorted within each sub-folder.
     """
-    for parent, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inner = os.path.relpath(parent, folder).replace(os.sep, "/")
-        yield from (name if inner == "." else f"{inner}/{name}" for name in sorted(names) if not name.startswith("."))
+    return list_folder(folder, refuse).files
+
+
+def visible(folder: Path, pattern: str = "*") -> list[Path]:
+    """List what lies in a folder itself, without hidden names, system folders and indexes.
+
+    Args:
+        folder: The folder.
+        pattern: Of the names.
+
+    Returns:
+        The paths, sorted.
+    """
+    found = sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+    return [path for path in found if not (path.is_dir() and (SYSTEM.fullmatch(path.name) or is_of_subtext(str(path))))]
 
 
 def suffix_of(name: str) -> str:

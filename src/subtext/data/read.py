@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from inspect import signature
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
-from subtext.data.folders import TABLES
+from subtext.data.folders import TABLES, file_identity
 from subtext.data.image_files import image_exists, open_image
-from subtext.data.readers import readers
+from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.rows import (
     MERGED,
     Columns,
@@ -67,6 +68,7 @@ def read(
     columns: str | None = None,
     text_fields: str | None = None,
     progress: Progress | None = None,
+    form: str | None = None,
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
@@ -87,6 +89,8 @@ def read(
         text_fields: Fields with texts of the image, such as "headline,keywords". Default for a folder of images:
             "headline,caption".
         progress: Called with the number of decoded images and their total.
+        form: What a path was read as before (`Dataset.form`): what came into a folder since does not change what the
+            folder is, and a note says so. Default: what the path looks like now.
 
     Returns:
         The images, texts and pairs, and the problems of skipped rows.
@@ -119,23 +123,21 @@ def read(
         )
     else:
         try:
-            roles = parse_columns(columns, text_fields)
-            source = (
-                _open_source(path, folder, roles) if isinstance(path, Path) else _source_of_rows(data, folder, roles)
-            )
-            dataset, where, textless = _assemble(source, split_seed, {**MERGED, **(merge_split or {})})
+            roles, actual, changed = parse_columns(columns, text_fields), "", list[RowIssue]()
+            if isinstance(path, Path):
+                source, actual, changed = _open_source(path, folder, roles, form)
+            else:
+                source = _source_of_rows(data, folder, roles)
+            source = source if folder is not None else _with_images_found(source)
+            files = _Files(source.root) if need_images else None
+            dataset, where, textless = _assemble(source, split_seed, {**MERGED, **(merge_split or {})}, files)
+            dataset = replace(dataset, form=actual, problems=(*changed, *dataset.problems))
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-        first = [value for value in dataset.images.values[:20] if isinstance(value, str)]
-        if folder is None and not any(image_exists(value, source.root) for value in first):
-            # The images may lie in the folder `images`.
-            inner = source.root / "images"
-            if any(image_exists(value, inner) for value in first):
-                dataset = replace(dataset, root=inner)
     problems = list(dataset.problems)
     if need_images and len(dataset.images):
         dataset, image_problems = _check_images(dataset, where, folder is not None, verify=verify, progress=progress)
-        problems += image_problems
+        problems += [*image_problems, *_nearly_alike(dataset)]
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
         problems += [RowIssue(textless[name], note, fatal=False) for name in dataset.images.ids if name in textless]
@@ -167,8 +169,31 @@ def _source_of_rows(rows: Any, images: Path | None, columns: Columns) -> Source:
     return Source(rows_of(with_roles(plain, columns, "the list of rows"), "the list of rows"), images or Path())
 
 
-def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
-    """The rows of the data set at a path, by the first reader that recognises it.
+def _with_images_found(source: Source) -> Source:
+    """The source with the folder `images` as its root where the images lie in that."""
+    rows = iter(source.rows)
+    head = list(islice(rows, 100))
+    first = [row.image for row in head if isinstance(row, Row) and isinstance(row.image, str)][:20]
+    root, inner = source.root, source.root / "images"
+    if not any(image_exists(name, root) for name in first) and any(image_exists(name, inner) for name in first):
+        root = inner
+    return replace(source, rows=chain(head, rows), root=root)
+
+
+def _form_of(reader: Reader, path: Path) -> str:
+    """A reader and what it reads of a folder, as one text."""
+    name = str(getattr(reader, "__name__", type(reader).__qualname__)).rpartition(".")[2]
+    part = reader.part(path) if hasattr(reader, "part") else ""
+    return f"{name}:{part}" if part else name
+
+
+def _open_source(
+    path: Path, images: Path | None, columns: Columns, form: str | None
+) -> tuple[Source, str, list[RowIssue]]:
+    """The rows of the data set at a path, by the first reader that recognises it, or by that of an earlier reading.
+
+    Returns:
+        The rows, what the path was read as, and a note where it would be something else today.
 
     Raises:
         DataError: If it names what the readers look for when none does.
@@ -177,6 +202,23 @@ def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
         raise DataError(f"{path} needs rows; the file is empty")
     available = readers()
     reader = next((reader for reader in available if reader.recognises(path)), None)
+    now, notes, part = "" if reader is None else _form_of(reader, path), list[RowIssue](), ""
+    if form is not None and form != now and (path.exists() or reader is not None):
+        name, _, part = form.partition(":")
+        guessed = reader
+        reader = next((reader for reader in available if _form_of(reader, path).partition(":")[0] == name), None)
+        if reader is None:
+            raise RequirementError(f"{path} needs the reader `{name}`, which read it first; install its package again")
+        of = f"{path} was {reader.LOOKS_FOR}{f' ({part})' * bool(part)} when it was first read"
+        is_there = (path / part).is_file() if part and not part.isdigit() else bool(part) or reader.recognises(path)
+        if not is_there and (reader is not images_reader or not path.is_dir()):
+            raise DataError(
+                f"{of}, and is not now; nothing was read; put it back, or name what is to take its place (--data)"
+            )
+        if guessed is not None:
+            what = f"{of}, and stays so; it looks like {guessed.LOOKS_FOR} now; name that by itself to read it (--data)"
+            notes.append(RowIssue(str(path), what, fatal=False))
+        now = form
     if reader is not None:
         if columns and "columns" not in signature(reader.read).parameters:
             raise ArgumentError(
@@ -185,10 +227,11 @@ def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
                 Setting("text_fields"),
                 f" are for tables and folders of images; {path} is read as {reader.LOOKS_FOR}, which has fixed names",
             )
-        source = cast(Any, reader).read(path, images, columns=columns) if columns else reader.read(path, images)
+        more: dict[str, Any] = {"columns": columns} if columns else {}
+        source = cast(Any, reader).read(path, images, **more, **({"part": part} if part else {}))
         if not isinstance(source, Source):
             raise RequirementError(f"a reader's read needs to return a Source; {reader!r} returned {source!r:.60}")
-        return source
+        return source, now, notes
     if path.is_file():
         raise DataError(
             f"a data set needs a file with the suffix {', '.join(TABLES)} or .tar; it got {path.name}; or name a folder"
@@ -200,9 +243,11 @@ def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
     raise DataError(f"{path} needs images, one table or a known data set; it contains {files}; looked for {forms}")
 
 
-def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tuple[Dataset, list[str], dict[str, str]]:
+def _assemble(
+    source: Source, seed: int, merged_splits: Mapping[str, str], files: _Files | None
+) -> tuple[Dataset, list[str], dict[str, str]]:
     """All rows as a Dataset, where each image was first named, and where those of no pair were, by name."""
-    assembly = _Assembly(merged_splits)
+    assembly = _Assembly(merged_splits, files)
     problems = []
     for row in source.rows:
         if isinstance(row, RowIssue):
@@ -213,6 +258,7 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
         try:
             assembly.add(row)
         except RowError as error:
+            error.item = row.image_id or (row.image if isinstance(row.image, str) else "")
             problems.append(error.at(row.where))
     problems += assembly.notes.values()
     assembly.link_groups()
@@ -223,7 +269,7 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
     else:
         splits = np.array([group.split or "" for group in groups])
         reason = "has no split, and other rows have one; name the split of every row"
-        problems += [RowIssue(group.where, reason) for group in groups if group.split is None]
+        problems += [RowIssue(group.where, reason, item=group.first) for group in groups if group.split is None]
     text_rows, image_rows = assembly.texts.row_of, assembly.images.row_of
     triples = [
         (text_rows[text], image_rows[image], score)
@@ -302,22 +348,82 @@ class _Group:
     where: str
 
 
+class _Files:
+    """Tells whether two paths are the same file, however they are spelt: by device and inode.
+
+    Args:
+        root: Folder of relative paths.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.listed = root, dict[str, dict[str, tuple[int, int] | None]]()
+        self.folders: dict[str, dict[str, set[str]]] = {}
+
+    def key(self, path: str) -> str | tuple[int, int]:
+        """What equal files have in common; different ones rarely, which `same` tells apart.
+
+        Args:
+            path: Path of an image.
+
+        Returns:
+            Device and inode; the path itself where there is no such file.
+        """
+        if "?offset=" in path:
+            return path
+        folder, name = os.path.split(os.path.join(self.root, path))  # noqa: PTH118 (30,000 paths)
+        if folder not in self.listed:
+            try:
+                # To list each folder once is faster than to look at each file.
+                device = os.stat(folder).st_dev  # noqa: PTH116
+                with os.scandir(folder) as entries:
+                    self.listed[folder] = {
+                        entry.name: None if entry.is_symlink() or not entry.inode() else (device, entry.inode())
+                        for entry in entries
+                    }
+            except (OSError, ValueError):
+                self.listed[folder] = {}
+        if name in self.listed[folder]:
+            return self.listed[folder][name] or file_identity(f"{folder}/{name}") or path
+        spelt = as_on_disk(path, self.root, self.folders)
+        return path if spelt is None or spelt == path else self.key(spelt)
+
+    def same(self, one: str | bytes | None, other: str | bytes | None) -> bool:
+        """Tell whether two paths of one key are the same file: some file systems number their folders' entries anew.
+
+        Args:
+            one: A path.
+            other: Another.
+
+        Returns:
+            Whether they are.
+        """
+        if one == other or not (isinstance(one, str) and isinstance(other, str)):
+            return one == other
+        spelt = (as_on_disk(path, self.root, self.folders) or path for path in (one, other))
+        identities = {file_identity(str(self.root / path)) for path in spelt}
+        return len(identities) == 1 and None not in identities
+
+
 class _Assembly:
     """Takes rows one by one, and refuses those that contradict earlier ones.
 
     Args:
+        merged_splits: Names of splits -> the split that they belong to.
+        files: Tells files apart; None where no image has a file.
+
+    Attributes:
         links: (image row, text row) of every pair, in order.
         unpaired: Images that have no partner on purpose.
         textless: Images with a row that has no text.
         notes: On rows with another value of a field (second) of an image (first).
     """
 
-    def __init__(self, merged_splits: Mapping[str, str]) -> None:
-        self.merged_splits = merged_splits
+    def __init__(self, merged_splits: Mapping[str, str], files: _Files | None) -> None:
+        self.merged_splits, self.files = merged_splits, files
         self.images, self.texts = _Column(), _Column()
         self.groups: list[_Group] = []
         self.group_of_name: dict[str, int] = {}
-        self.by_path: dict[str | bytes, int] = {}
+        self.by_file: dict[str | bytes | tuple[int, int], int] = {}
         self.links: dict[tuple[int, int], None] = {}
         self.text_of: dict[tuple[int, str], int] = {}
         self.text_counts: dict[int, int] = {}
@@ -359,7 +465,10 @@ class _Assembly:
 
     def _image(self, row: Row, split: str | None) -> int:
         path = row.image
-        image = None if path is None else self.by_path.get(path)
+        file = path if self.files is None or not isinstance(path, str) else self.files.key(path)
+        image = None if file is None else self.by_file.get(file)
+        if image is not None and self.files is not None and not self.files.same(self.images.entries[image].value, path):
+            file, image = path, self.by_file.get(path) if path is not None else None
         name = row.image_id or (path if isinstance(path, str) else blake2b(path or b"", digest_size=8).hexdigest())
         same_name = self.images.row_of.get(name)
         if same_name is not None and same_name != image:
@@ -372,8 +481,8 @@ class _Assembly:
             image = same_name
         if image is None:
             image = self.images.add(_Item(name, path, self._group(row, split, name), row.metadata, row.where))
-            if path is not None:
-                self.by_path[path] = image
+            if file is not None:
+                self.by_file[file] = image
             return image
         # An image that is named again needs to be in the same group and the same split.
         item = self.images.entries[image]
@@ -507,8 +616,22 @@ def _check_images(
         value = values[row]
         name = value if isinstance(value, str) else images.ids[row]
         names = (form for form in (f"'{name}'", name) if form in reason)
-        problems.append(RowIssue(where[row], reason, name=next(names, "")))
+        problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row]))
     return _keep_images(dataset, keep), problems
+
+
+def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
+    """Notes on images whose paths differ in case or accents alone: they are two items, as the disk has two files."""
+    folded: dict[str, list[str]] = {}
+    for value in dataset.images.values:
+        if isinstance(value, str):
+            folded.setdefault(_plain(value), []).append(value)
+    notes = []
+    for names in filter(lambda names: len(names) > 1, folded.values()):
+        shown = " and ".join(f"'{name}'" for name in names[:2])
+        what = f"{shown} differ in case or accents alone; they are two files, and two items"
+        notes.append(RowIssue(f"image {names[0]}", what, fatal=False, name=shown))
+    return notes
 
 
 def _keep_images(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
@@ -539,6 +662,11 @@ def _missing(dataset: Dataset) -> dict[int, str]:
     return missing
 
 
+def _plain(name: str) -> str:
+    """A name without the difference of case, and of accents as one or two characters."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
 def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
     """Find the spelling that the disk has for a path: Windows writes backslashes and any case, some split accents.
 
@@ -550,10 +678,6 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
     Returns:
         The path of the one file that matches; None if there is none.
     """
-
-    def plain(name: str) -> str:
-        return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
     parts: list[str] = []
     for part in path.replace("\\", "/").split("/"):
         folder = os.path.join(root, "/".join([*parts, ""]))  # noqa: PTH118 (parts may be of no valid path)
@@ -561,8 +685,8 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
             names = folders[folder] = {}
             with suppress(OSError, ValueError):
                 for name in os.listdir(folder):  # noqa: PTH208
-                    names.setdefault(plain(name), set()).add(name)
-        named = {part} if part in ("", ".", "..") else folders[folder].get(plain(part), set())
+                    names.setdefault(_plain(name), set()).add(name)
+        named = {part} if part in ("", ".", "..") else folders[folder].get(_plain(part), set())
         if part not in named and len(named) != 1:
             return None
         parts.append(part if part in named else min(named))

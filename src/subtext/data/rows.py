@@ -119,6 +119,7 @@ class RowError(Exception):
     def __init__(self, problem: str, name: str = "") -> None:
         super().__init__(problem)
         self.name = name
+        self.item = ""
 
     def at(self, where: str) -> RowIssue:
         """Make the problem of a row.
@@ -129,7 +130,7 @@ class RowError(Exception):
         Returns:
             The problem.
         """
-        return RowIssue(where, str(self), name=self.name)
+        return RowIssue(where, str(self), name=self.name, item=self.item)
 
 
 def rows_of(
@@ -350,6 +351,16 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
     """One row, and a problem for each of its texts that cannot be used."""
     image, path = image_of(columns, folder)
     image_id = name_of(columns, "id") or path
+    try:
+        return _row_of(columns, where, image, image_id, split)
+    except RowError as error:
+        error.item = image_id or (image if isinstance(image, str) else "")
+        raise
+
+
+def _row_of(
+    columns: Mapping[str, Any], where: str, image: str | bytes | None, image_id: str | None, split: str | None
+) -> tuple[Row, list[RowIssue]]:
     if image is None and image_id is None:
         raise RowError("has no image: 'image' (or 'file_name', 'filename', or 'id' for features) is empty")
     values, text_ids = _texts(columns), _text_ids(columns)
@@ -363,7 +374,8 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
             names += text_ids[number : number + 1] if text_ids is not None else []
         else:
             subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
-            problems.append(RowIssue(where, f"{subject} {reason}"))
+            item = image_id or (image if isinstance(image, str) else "")
+            problems.append(RowIssue(where, f"{subject} {reason}", item=item))
     reserved = RESERVED if _first_filled(columns, IMAGE) == "filename" else RESERVED - {"filename"}
     metadata = {column: value for column, value in columns.items() if column not in reserved and value is not None}
     for column, value in metadata.items():

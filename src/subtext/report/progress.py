@@ -9,8 +9,9 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from subtext.report.text_table import duration, printable
@@ -36,8 +37,31 @@ def say(message: str, *, quiet: bool = False) -> None:
         message: The note.
         quiet: Whether nothing is printed.
     """
-    if not quiet:
+    if (turns := _SAID.get()) is not None:
+        turns[1].add(message)
+    if not quiet and (turns is None or message not in turns[0]):
         print(printable(message), file=sys.stderr, flush=True)
+
+
+_SAID: ContextVar[tuple[frozenset[str], set[str]] | None] = ContextVar("notes of a repeated work", default=None)
+
+
+@contextmanager
+def each_once(before: Iterable[str]) -> Iterator[set[str]]:
+    """Inside the block, notes of an earlier turn of the same work are not printed again.
+
+    Args:
+        before: The notes of the earlier turn.
+
+    Yields:
+        A set that receives the notes of this turn.
+    """
+    now = set[str]()
+    token = _SAID.set((frozenset(before), now))
+    try:
+        yield now
+    finally:
+        _SAID.reset(token)
 
 
 @contextmanager

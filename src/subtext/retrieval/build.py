@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +26,14 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, read_bytes
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
-from subtext.errors import RequirementError, SearchIndexError, SubtextError
+from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
 from subtext.models.encoders.words import Bag
 from subtext.models.heads.mean import Mean, Passthrough
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
-from subtext.retrieval.journal import deleted_before
+from subtext.retrieval.journal import deleted_before, journal
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
 from subtext.retrieval.stores.store import Store, Writer
@@ -172,6 +174,9 @@ def ingest(
     exact: bool = False,
     again: bool = False,
     renames: bool = False,
+    unread: Mapping[Side, set[str]] | None = None,
+    verify_files: bool = False,
+    finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
     cached: Mapping[Side, Known] | None = None,
     batch_size: int = 128,
@@ -190,6 +195,9 @@ def ingest(
         exact: A text keeps no links but those of the data.
         again: Also adds items that were deleted before.
         renames: A new item takes over the vectors of one of the same content that the data set has no more.
+        unread: Ids of items of the index that the data set names and that cannot be read now: they stay as they are.
+        verify_files: Reads also the files whose size and times are those of the index.
+        finish: False leaves the job unfinished, since more belongs to it.
         only: Ids of each side to add; None for all.
         cached: Of each side, as `find_cached_outputs` gives it: items that the encoder need not run on.
         batch_size: Items embedded together.
@@ -215,8 +223,9 @@ def ingest(
         total, done = WriteCounts(), 0
         chunks = _chunks(writer, pairs, again=again, only=only)
         embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cached or {})
+        embed.verify_files, linked = verify_files, set[str]() if unread is None else unread["texts"]
         if renames:
-            embed.store, embed.absent = writer.store, _absent(writer, pairs)
+            embed.store, embed.absent = writer.store, _absent(writer, pairs, unread)
         prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
         for chunk, (new, vectors, amended, renamed) in prepared:
             side, rows = chunk.side, chunk.rows
@@ -227,19 +236,26 @@ def ingest(
                 vectors=vectors,
                 amended=amended,
                 links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
-                exact_texts=frozenset(chunk.items.ids if exact and side == "texts" else ()),
+                exact_texts=frozenset(set(chunk.items.ids) - linked if exact and side == "texts" else ()),
             )
             done += chunk.count
             writer.put(change, job=job, done=done)
-            unchanged = len(rows) - len(new) - len(amended)
+            changed = sum(not _is_touched(chunk.stored[entry.id], entry, side) for entry in amended)
+            unchanged = len(rows) - len(new) - changed
             left_out = chunk.count - len(rows)
-            total += WriteCounts(len(new) - renamed, len(amended), unchanged, left_out=left_out, renamed=renamed)
+            total += WriteCounts(len(new) - renamed, changed, unchanged, left_out=left_out, renamed=renamed)
             if progress is not None:
                 progress(done)
-        writer.finish(job)
+        if finish:
+            writer.finish(job)
     finally:
         model.train(training)
     return total
+
+
+def _is_touched(stored: StoredRow, entry: IndexEntry, side: Side) -> bool:
+    """Whether an item is as it was but for the times of its file."""
+    return replace(entry, stamp=stored.stamp).digest(SIDES.index(side), stored.key) == stored.digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,12 +283,14 @@ Prepared = tuple[Sequence[IndexEntry], NDArray[np.float32] | None, Sequence[Inde
 """New entries of a chunk, their (N K D) vectors, entries whose vectors stay; how many of the new ones were renamed."""
 
 
-def _absent(writer: Writer, pairs: Dataset) -> dict[Side, dict[bytes, list[str]]]:
+def _absent(
+    writer: Writer, pairs: Dataset, unread: Mapping[Side, set[str]] | None
+) -> dict[Side, dict[bytes, list[str]]]:
     """Content -> ids of items of the index that the data set does not have; empty where it has no new items."""
     absent: dict[Side, dict[bytes, list[str]]] = {}
     for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
-        stored, present = writer.ids(side), set(items.ids)
-        gone = [] if present.issubset(stored) else [name for name in stored if name not in present]
+        stored, present = writer.ids(side), set(items.ids) | (set() if unread is None else unread[side])
+        gone = [] if set(items.ids).issubset(stored) else [name for name in stored if name not in present]
         absent[side] = {}
         for row in filter(lambda row: row.content, writer.rows_of(side, gone).values()):
             absent[side].setdefault(row.content, []).append(row.id)
@@ -303,6 +321,7 @@ class _Worker:
         cached: See `ingest`.
         store: The index.
         absent: What `_absent` gives, where renamed items keep their vectors.
+        verify_files: See `ingest`.
     """
 
     model: Model
@@ -311,11 +330,12 @@ class _Worker:
     cached: Mapping[Side, Known]
     store: Store | None = None
     absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
+    verify_files: bool = False
 
     def __call__(self, chunk: Chunk) -> Prepared:
         side, new, amended = chunk.side, list[int](), list[IndexEntry]()
         branch = self.model.image if side == "images" else self.model.text
-        entries = _entries(chunk, branch.input_spec, *self.roots)
+        entries = _entries(chunk, branch.input_spec, *self.roots, verify_files=self.verify_files)
         for row, entry in enumerate(entries):
             before = chunk.stored.get(entry.id)
             if before is None or before.content != entry.content:
@@ -433,21 +453,102 @@ def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Itera
             ray.shutdown()
 
 
-def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> WriteCounts:
-    """Delete the items whose ids are not among some; a source that has them again brings them back.
+FEW, SHARE = 10, 0.1
+"""An update deletes no more than either of these without a word: items, and their share of the index."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The items of an index that its data no longer has.
+
+    Attributes:
+        ids: Of each side, in the order of the index.
+        total: Items of the index.
+        lost: Those whose content no new item of the data has: the others are renamed. It is counted only where it
+            matters, else it is the number of all.
+    """
+
+    ids: Mapping[Side, list[str]]
+    total: int
+    lost: int
+
+    @property
+    def count(self) -> int:
+        """Number of all of them."""
+        return sum(map(len, self.ids.values()))
+
+    def require_allowed(self, allowed: int | None, subject: str, command: str) -> None:
+        """Require that so many items may be deleted: data that is half written or not mounted looks the same.
+
+        Args:
+            allowed: How many; None for `FEW`, or `SHARE` of the index.
+            subject: The index, for the message.
+            command: What deletes them all the same, with {} in the place of their number.
+
+        Raises:
+            DataError: If they are more; nothing was deleted.
+        """
+        many = self.lost >= FEW and self.lost > SHARE * self.total if allowed is None else self.lost > allowed
+        if many:
+            first = next(chain.from_iterable(self.ids.values()))
+            raise DataError(
+                f"{subject} stays as it is: its data no longer has {self.lost:,} of its {self.total:,} items, first "
+                f"'{first}', as if a table were half written or a disk not mounted; where they are to be deleted: "
+                f"`{command.format(self.lost)}`"
+            )
+
+
+def find_missing(
+    writer: Writer, keep: Mapping[Side, set[str]], readings: Sequence[tuple[Model, Dataset]], *, allowed: int | None
+) -> Missing:
+    """Find the items that the data of an index no longer has.
 
     Args:
         writer: Changes the index.
-        keep: Ids to keep on each side.
+        keep: Ids to keep on each side: those of the data.
+        readings: The data sets, each with the model that reads it.
+        allowed: See `Missing.require_allowed`: fewer are not told apart from renamed ones.
+
+    Returns:
+        The missing items.
+    """
+    stored = {side: writer.ids(side) for side in SIDES}
+    gone = {side: [name for name in stored[side] if name not in keep[side]] for side in SIDES}
+    count, total = sum(map(len, gone.values())), sum(map(len, stored.values()))
+    missing = Missing(gone, total, count)
+    if count <= (max(FEW - 1, SHARE * total) if allowed is None else allowed):
+        return missing
+    with writer.store.reading() as view:
+        # An update that was cut off before it deleted has put the new names in already.
+        cut_off = any(job.finished is None and job.verb == "update" for job in journal(view))
+    roots, present = Path(writer.manifest.root), Counter[tuple[Side, bytes]]()
+    for model, pairs in readings:
+        for side, items, branch in zip(SIDES, (pairs.images, pairs.texts), (model.image, model.text), strict=True):
+            known = set() if cut_off else set(stored[side])
+            rows = np.array([row for row, name in enumerate(items.ids) if name not in known], dtype=np.int64)
+            new = items.take(rows)
+            rows_stored = writer.rows_of(side, new.ids) if cut_off else {}
+            chunk = Chunk(side, rows, new, len(rows), rows_stored, pairs.own_splits)
+            entries = _entries(chunk, branch.input_spec, pairs.root, roots)
+            present.update((side, entry.content) for entry in entries)
+    former = Counter((side, row.content) for side in SIDES for row in writer.rows_of(side, gone[side]).values())
+    return replace(missing, lost=(former - present).total())
+
+
+def prune(writer: Writer, ids: Mapping[Side, Sequence[str]]) -> WriteCounts:
+    """Delete items; a source that has them again brings them back.
+
+    Args:
+        writer: Changes the index.
+        ids: Of each side.
 
     Returns:
         The number of deleted items.
     """
     deleted = 0
     for side in SIDES:
-        absent = [name for name in writer.ids(side) if name not in keep[side]]
-        if absent:
-            deleted += sum(writer.delete(side, absent, keep_texts=True, remember=False).values())
+        if ids[side]:
+            deleted += sum(writer.delete(side, ids[side], keep_texts=True, remember=False).values())
     return WriteCounts(deleted=deleted)
 
 
@@ -543,16 +644,16 @@ def stored_path(value: str, data_root: Path, index_root: Path) -> str:
 
 
 def file_stamp(value: str, root: Path) -> str:
-    """Size and time of an image's file, as an index keeps them.
+    """Size, time of writing and time of change of an image's file, as an index keeps them.
 
     Args:
         value: Path of the image.
         root: Folder that relative paths start from.
 
     Returns:
-        Size and time; "" if there is no such file.
+        The three numbers; "" if there is no such file.
     """
-    return " ".join(map(str, (image_stamp(value, root) or ())[:2]))
+    return " ".join(map(str, image_stamp(value, root) or ()))
 
 
 def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
@@ -578,14 +679,17 @@ def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Pat
     return taken
 
 
-def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[IndexEntry]:
-    """The entries of items; a file with the path, size and time of a stored one is not read again.
+def _entries(
+    chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path, *, verify_files: bool = False
+) -> list[IndexEntry]:
+    """The entries of items; a file with the path, size and times of a stored one is not read again.
 
     Args:
         chunk: The items, and what the index has of them.
         input_spec: How the model reads them.
         data_root: Folders that the items' paths and those of the index start from.
         index_root: See `data_root`.
+        verify_files: Reads all files.
 
     Returns:
         One entry per item, in their order.
@@ -612,7 +716,8 @@ def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -
         elif isinstance(value, str):
             path = stored_path(value, data_root, index_root)
             if digests is None:
-                content, stamp = _file_digest(value, data_root, path, chunk.stored.get(name))
+                stored = None if verify_files else chunk.stored.get(name)
+                content, stamp = _file_digest(value, data_root, path, stored)
         elif isinstance(value, bytes) and digests is None:
             content = _digest(value)
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
@@ -622,11 +727,27 @@ def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -
 
 
 def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:
-    """The digest of an image, and its file's stamp; the stored digest where path, size and time are the same."""
+    """The digest of an image, and its file's stamp; the stored digest where path, size and times are the same."""
     stamp = file_stamp(source, root)
     if stored is not None and stored.stamp == stamp and stored.path == path:
         return stored.content, stamp
-    return _digest(read_bytes(source, root)), stamp
+    return image_digest(source, root), stamp
+
+
+def image_digest(source: str, root: Path) -> bytes:
+    """Digest of an image's bytes, as an index keeps it.
+
+    Args:
+        source: Path of the image.
+        root: Folder of relative paths.
+
+    Returns:
+        16 bytes.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    return _digest(read_bytes(source, root))
 
 
 def _digest(content: bytes) -> bytes:

@@ -535,11 +535,11 @@ def test_watch_advises_compaction_once(
 ) -> None:
     found = rows(place)
     monkeypatch.setattr("subtext.api.index.maintain.DEAD", 0.0)
-    left = iter((8, 7, 6))
+    left = iter((10, 9, 8))
     watch_index(place / "index", max_checks=4, wait=lambda _: write(place, found[: next(left)]))
     said = capsys.readouterr().err
     assert said.count("deleted") > 3 and said.count("is worth while") == 1
-    assert len(ids(place)) == 6
+    assert len(ids(place)) == 8
 
 
 def test_watch_continues_with_model_of_moved_index(runs: Path, tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def test_image_folder_is_a_dataset(tmp_path: Path) -> None:
     assert len(data.texts) == len(data) == 0
     assert len(np.unique(data.images.groups)) == len(IDS)
     assert [str(note) for note in data.problems if not note.fatal] == [
-        f"{tmp_path.name}: 1 file of the folder left out, for it takes images only (.txt)"
+        f"{tmp_path.name}: left out: 2 hidden images (._a.JPG)",
+        f"{tmp_path.name}: 1 file of the folder left out, for it takes images only (.txt)",
     ]
     assert read(tmp_path / "2021").images.ids == ["copy of b.png", "d.tif", "may/e.gif"]
 
@@ -375,7 +376,7 @@ def test_unreadable_images_are_reported_first(place: Path, tmp_path: Path) -> No
     assert told[0].startswith("note: 4 images cannot be read and are left out: image dead.jpg: cannot be read: No such")
     assert all(name in told[0] for name in ("empty.jpg", "text.jpg", "cut.bmp"))
     assert not any(f"{name}.jpg has no text" in "".join(told[1:]) for name in ("dead", "empty", "text"))
-    assert len(told) == 3 and "image 2021/copy of b.png and 5 like it" in told[2], told
+    assert len(told) == 4 and "image 2021/copy of b.png and 5 like it" in told[3], told
 
 
 def test_image_without_read_permission_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -29,11 +30,12 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, Setting
-from subtext.report.progress import meter, say
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
+from subtext.report.progress import each_once, meter, say
 from subtext.report.text_table import Report, size
+from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +54,16 @@ RecordedData = Annotated[
     "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
+AllowDeleting = Annotated[
+    int | None,
+    "Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.",
+    Interval(0),
+    Metavar("NUMBER"),
+    OptionGroup("Index"),
+]
+VerifyFiles = Annotated[
+    bool, "Read all image files again, not only those with another size or time.", OptionGroup("Index")
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,6 +81,8 @@ class IndexChange(Report):
         amended: Items with changed paths, texts or metadata only.
         deleted: Items missing from the data.
         left_out: Items that were deleted before and stay deleted.
+        unread: Ids of images that the data names and that could not be read: they stay as they were.
+        withheld: Items missing from data of which some rows could not be read: they stay, as they may be those rows.
         renamed: Items with new names and known content: they keep their vectors.
         run: Of a move: the new model.
         advice: Recommended next step.
@@ -86,6 +100,8 @@ class IndexChange(Report):
     deleted: int = 0
     left_out: int = 0
     renamed: int = 0
+    unread: tuple[str, ...] = ()
+    withheld: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
     compared: str = ""
@@ -105,7 +121,18 @@ class IndexChange(Report):
         parts += [f"{self.deleted:,} deleted"] if self.deleted else []
         restore = "as they were deleted before (`subtext index add --data DATA --restore-deleted` brings them back)"
         parts += [f"{self.left_out:,} left out, {restore}"] if self.left_out else []
+        unread = f"{len(self.unread):,} could not be read and {_stay(len(self.unread))} as before"
+        parts += [f"{unread} ({listed(self.unread)})"] if self.unread else []
+        allow = f"`subtext index update {shlex.quote(self.path)} --allow-deleting {self.withheld}` deletes them"
+        missing = (
+            f"{self.withheld:,} missing from data with unreadable rows {_stay(self.withheld)}, as they may be these"
+        )
+        parts += [f"{missing} ({allow})"] if self.withheld else []
         return [f"{self.path}: {', '.join(parts)}", *self.advice]
+
+
+def _stay(number: int) -> str:
+    return "stays" if number == 1 else "stay"
 
 
 @command(defaults=DEFAULTS)
@@ -164,6 +191,8 @@ def build_index(
     interrupted = interrupted_build(index)
     if interrupted is None:
         store_class(index).require_free(str(index))
+    else:
+        work = replace(work, sources=_as_first_read(interrupted, work.sources))
     opened, source = open_source(work, interrupted)
     if ray is not None:
         if cache is not None:
@@ -240,7 +269,7 @@ def add_to_index(
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
         name, recorded = jobs[-1]
         sources, split = DataConfig.from_json(recorded), recorded.get("split") or "all"
-    work = replace(work, sources=sources, split=split)
+    work = replace(work, sources=_as_first_read(store, sources), split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work, store)
         if taken := conflicting_ids(writer, opened.pairs):
@@ -260,6 +289,8 @@ def update_index(
     *,
     data: RecordedData = None,
     keep_missing: KeepMissing = False,
+    allow_deleting: AllowDeleting = None,
+    verify_files: VerifyFiles = False,
     run: IndexRun = None,
     model: IndexPretrained = None,
     **options: Unpack[ModelOptions],
@@ -268,10 +299,16 @@ def update_index(
 
     If the index has several data sets, all of them are read. Another DATA takes the place of a single one.
 
+    A folder stays what it was when it was indexed: a table that is put into a folder of photos does not take their
+    place. If 10 items or more, and over a tenth of the index, are missing from the data, nothing is changed: a table
+    may be half written, or a disk not mounted. The message names the number to allow.
+
     Args:
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
         keep_missing: Do not delete items that are missing from the data.
+        allow_deleting: Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.
+        verify_files: Read all image files again, not only those with another size or time.
         run: New folder of the run of the index, if it was moved.
         model: New folder of the pretrained model of the index, if it was moved.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
@@ -283,9 +320,10 @@ def update_index(
         SearchIndexError: Like `add_to_index`.
         IndexLockedError: Like `add_to_index`.
         RequirementError: For an index without a data set, and for DATA that is none of several.
-        DataError: If a data set of the index is not there.
+        DataError: If a data set of the index is not there, or more is missing from it than may be deleted.
     """
-    return _update(index, _work_on(index, run, model, data=data, **options), keep_missing=keep_missing)
+    work = _work_on(index, run, model, data=data, **options)
+    return _update(index, work, keep_missing=keep_missing, allowed=allow_deleting, verify_files=verify_files)
 
 
 @command(defaults=DEFAULTS)
@@ -305,7 +343,9 @@ def watch_index(
 ) -> int:
     """Update an index now and after each change of its data, until you stop the command.
 
-    If the data cannot be read, this is reported, and the next check tries again: the data may have been incomplete.
+    Items that cannot be read stay as they are; the others are updated. If nothing can be updated, because the data
+    cannot be read, too much of it is missing (see `update`), or somebody else writes to the index, this is reported
+    once, and later checks try again.
 
     Args:
         index: Folder of an index, or its address.
@@ -322,25 +362,42 @@ def watch_index(
         The number of checks.
     """
     quiet = bool(options.get("quiet"))
-    before: dict[str, tuple[int, int]] | None = None
-    checks, advised = 0, False
+    options["on_error"] = options.get("on_error") or "skip"
+    before: Mapping[str, object] | None = None
+    checks, tried, advised, opened, said, unread = 0, 0, False, False, set[str](), tuple[str, ...]()
     while max_checks is None or checks < max_checks:
         if checks:
             (wait or time.sleep)(interval)
-        now = _file_states(index)
-        if now != before:
-            try:
-                # Opened each time: the index may have been moved to another model.
-                work = _work_on(index, run, model, data=data, **options)
-                change = _update(index, work, keep_missing=keep_missing)
-                # Advice stays true until it is taken: once is enough.
-                say(str(replace(change, advice=()) if advised else change), quiet=quiet)
-                before, advised = now, bool(change.advice)
-            except DataError as problem:
-                skips = options.get("on_error") == "skip"
-                say(f"not updated: {problem}{'' if skips else '; --on-error skip leaves such items out'}")
         checks += 1
+        try:
+            now = _file_states(index)
+            if now == before and (not tried or checks - tried < PATIENCE):
+                continue
+            # Opened each time: the index may have been moved to another model.
+            work, opened = _work_on(index, run, model, data=data, **options), True
+            with each_once(said) as notes:
+                change = _update(index, work, keep_missing=keep_missing)
+            # Advice stays true until it is taken, and what cannot be read until it can: once is enough.
+            shown = replace(change, advice=() if advised else change.advice)
+            say(str(replace(shown, unread=()) if change.unread == unread else shown), quiet=quiet)
+            advised, unread, said = bool(change.advice), change.unread, notes
+            before, tried = now, checks if unread or change.withheld else 0
+        except IndexLockedError as problem:
+            with each_once(said) as notes:
+                say(f"not updated yet: {problem}")
+            said |= notes
+        except (DataError, OutputError, SearchIndexError) as problem:
+            if not opened and not isinstance(problem, DataError):
+                raise
+            with each_once(said) as notes:
+                say(f"not updated: {problem}")
+            said |= notes
+            before, tried = now if opened else None, checks
     return checks
+
+
+PATIENCE = 10
+"""Checks after which a watch tries again what failed, although no file has changed: a disk may have been away."""
 
 
 @command(defaults=DEFAULTS)
@@ -412,7 +469,8 @@ def move_index(
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
-            prune(writer, only)  # What was deleted since an interrupted move began.
+            # What was deleted since an interrupted move began.
+            prune(writer, {side: [name for name in writer.ids(side) if name not in only[side]] for side in SIDES})
     missing = sum(map(len, only.values())) - (0 if new is None else sum(new.counts.values()))
     if new is None or (missing and not drop_missing):
         raise RequirementError(
@@ -485,12 +543,15 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
         return {side: set(view.keys_of(side, sorted(ids))) for side, ids in names.items()}
 
 
-def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[LoadedRun, dict[str, Any]]:
+def open_source(
+    work: EvaluationSubject, store: Store | None = None, *, verify_files: bool = False
+) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
     Args:
         work: Model, data and split.
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
+        verify_files: Compare also the content of files that look unchanged.
 
     Returns:
         The model with its data, and the source as plain data.
@@ -500,7 +561,7 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
     """
     from subtext.data.features import FeatureInput
 
-    verify = True if store is None else _unlike_stored(store)
+    verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
     opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
     files = [
         branch.input_spec.file.path
@@ -509,23 +570,40 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
         for branch in (opened.model.image, opened.model.text)
     ]
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
-    sources = replace(sources, features=files[0], text_features=files[1])
+    form = opened.pairs.form if isinstance(sources.data, Path) else ""
+    sources = replace(sources, features=files[0], text_features=files[1], form=form or None)
     return opened, {**sources.to_json(), "split": work.split}
 
 
-def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
-    """Whether an image, in a folder, is no file that the index has as it is now."""
-    from subtext.retrieval.build import file_stamp, stored_path
+def _as_first_read(store: Store, sources: DataConfig) -> DataConfig:
+    """Data as an index has it already: what it was read as is not guessed again."""
+    if sources.data is None or not isinstance(sources.data, Path):
+        return sources
+    recorded = (known for known, _ in recorded_sources(store) if _is_same(known.data, sources.data.resolve()))
+    return replace(sources, form=next((known.form for known in recorded), None))
+
+
+def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes, Path], bool]:
+    """Whether an image, in a folder, is no file that the index has as it is now; it need not be decoded again."""
+    from subtext.retrieval.build import file_stamp, image_digest, stored_path
 
     with store.reading() as view:
-        stamps = {row.path: row.stamp for row in view.rows("images", keys=view.keys("images").tolist())}
+        rows = {row.path: row for row in view.rows("images", keys=view.keys("images").tolist())}
     index_root = Path(store.manifest.root).resolve()
 
     def unlike(value: str | bytes, root: Path) -> bool:
         if isinstance(value, bytes):
             return True
-        stamp = stamps.get(stored_path(value, root.resolve(), index_root))
-        return stamp is None or stamp != file_stamp(value, root)
+        row = rows.get(stored_path(value, root.resolve(), index_root))
+        if row is None or row.stamp is None:
+            return True
+        if row.stamp == file_stamp(value, root) and not verify_files:
+            return False
+        try:
+            # Copied, moved or given other rights: the same bytes have been decoded before.
+            return image_digest(value, root) != row.content
+        except DataError:
+            return True
 
     return unlike
 
@@ -580,9 +658,18 @@ def interrupted_build(index: str | Path) -> Store | None:
     return store if any(job.verb == "build" for job in unfinished(store)) else None
 
 
-def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -> IndexChange:
-    from subtext.retrieval.build import WriteCounts, prune
+def _update(
+    index: str | Path,
+    work: EvaluationSubject,
+    *,
+    keep_missing: bool,
+    allowed: int | None = None,
+    verify_files: bool = False,
+) -> IndexChange:
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.build import WriteCounts, find_missing, model_fingerprint, prune
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
@@ -601,23 +688,68 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
         )
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
-    total = WriteCounts()
-    keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with store.writing("update") as writer:
+        readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
-            opened, source = open_source(step, store)
+            opened, source = open_source(step, store, verify_files=verify_files)
             if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
+            if readings and model_fingerprint(opened.model) == model_fingerprint(readings[0][1].model):
+                specs = (branch.input_spec for branch in (opened.model.image, opened.model.text))
+                if not any(isinstance(spec, FeatureInput) for spec in specs):
+                    opened = replace(opened, model=readings[0][1].model)  # One model for all data sets.
+            readings.append((step, opened, source))
+        problems = [it for _, opened, _ in readings for it in opened.pairs.problems if it.fatal]
+        unread, unclear = _unread(store, {it.item for it in problems}), any(not it.item for it in problems)
+        keep = {side: unread[side].copy() for side in SIDES}
+        for _, opened, _ in readings:
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            exact = len(steps) == 1
-            renames = exact and not keep_missing
-            total += _ingest(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
-        if not keep_missing:
-            total += prune(writer, keep)
+        models = [(opened.model, opened.pairs) for _, opened, _ in readings]
+        missing = find_missing(writer, keep, models, allowed=allowed)
+        withheld = missing.count if unclear and allowed is None and not keep_missing else 0
+        deletes = not keep_missing and not withheld
+        if deletes:
+            place = f" --data {shlex.quote(str(work.sources.data))}" if isinstance(work.sources.data, Path) else ""
+            command = f"subtext index update {shlex.quote(str(store.path))}{place}".replace("{", "{{").replace(
+                "}", "}}"
+            )
+            command += " --allow-deleting {}"
+            if work.sources.in_memory is not None:
+                command = "update_index(..., allow_deleting={})"
+            missing.require_allowed(allowed, str(store.path), command)
+        total = WriteCounts()
+        for step, opened, source in readings:
+            total += _ingest(
+                writer,
+                opened,
+                step,
+                verb="update",
+                source=source,
+                exact=len(steps) == 1,
+                renames=len(steps) == 1 and deletes,
+                unread=unread,
+                verify_files=verify_files,
+                finish=False,
+            )
+        if deletes:
+            total += prune(writer, missing.ids)
             total = replace(total, deleted=total.deleted - total.renamed)
-    return _change(store, "update", total)
+        for _, opened, source in readings:
+            # Finished when the last item is deleted: an update that was cut off before knows its renamed items.
+            writer.finish(
+                writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
+            )
+    return replace(_change(store, "update", total), unread=tuple(sorted(unread["images"])), withheld=withheld)
+
+
+def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
+    """Those of some images that are in an index, and the texts that are linked with them there."""
+    with store.reading() as view:
+        keys = view.keys_of("images", sorted(images - {""}))
+        linked = {key for own in view.partners("images", sorted(keys.values())).values() for key in own}
+        return {"images": set(keys), "texts": {row.id for row in view.rows("texts", keys=sorted(linked))}}
 
 
 def _ingest(
@@ -630,6 +762,9 @@ def _ingest(
     again: bool = False,
     exact: bool = False,
     renames: bool = False,
+    unread: Mapping[Side, set[str]] | None = None,
+    verify_files: bool = False,
+    finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
@@ -645,6 +780,9 @@ def _ingest(
         again: Also add items that were deleted before.
         exact: A text keeps no links but those of the data.
         renames: A new item takes over the vectors of a removed one with the same content.
+        unread: Ids of items that stay as they are, as they cannot be read now.
+        verify_files: Read also files that look unchanged.
+        finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
         ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of encoders; a note counts those that are read.
@@ -673,6 +811,9 @@ def _ingest(
             again=again,
             exact=exact,
             renames=renames,
+            unread=unread,
+            verify_files=verify_files,
+            finish=finish,
             only=only,
             cached=cached,
             batch_size=work.batch_size,
@@ -706,10 +847,12 @@ def _steps(
         DataError: For one that is not there.
     """
     from subtext.data.readers import readers
-    from subtext.retrieval.traces import ADDED
+    from subtext.retrieval.traces import ADDED, ROWS
 
     recorded = [(earlier, split, Path(str(earlier.data)).resolve()) for earlier, split in recorded_sources(store)]
     uploads, data = Path(store.path).resolve() / ADDED, work.sources.data
+    if (uploads / ROWS).is_file() and not (uploads / ROWS).stat().st_size:
+        recorded = [known for known in recorded if known[2] != uploads]  # All of them were deleted again.
     paths = list(dict.fromkeys(path for *_, path in recorded if path != uploads))
     named = data.resolve() if isinstance(data, Path) else None
     is_new = data is not None and named not in (*paths, uploads)
@@ -726,6 +869,8 @@ def _steps(
             moved = "if it was moved, name its new place (--data)"
             advice = moved if paths == [path] else "put it back, or a link to where it is now"
             raise DataError(f"{store.path} needs the data that it was made of; {path} is not there; {advice}")
+        if is_new and path != uploads and named and named.is_dir() and (earlier.form or "").startswith("images"):
+            sources = replace(sources, form=earlier.form)  # A folder of photos that was moved is one.
         # Rows that one skips are an error of another that does not: to read the data once is enough.
         if all((replace(before, on_error=sources.on_error), part) != (sources, split) for before, part in steps):
             steps.append((sources, split))
@@ -754,24 +899,30 @@ def _work_on(
     return EvaluationSubject.of(source, "all", **options)
 
 
-def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
-    """Size and time of each file that an index was made of: what changes when its data changes."""
+def _file_states(index: str | Path) -> dict[str, object]:
+    """Size and times of the files of an index's data, and of its images that have changed: what an update looks at."""
+    from subtext.data.folders import list_files
+    from subtext.data.image_files import image_stamp
+    from subtext.data.readers.webdataset import shards
+    from subtext.retrieval.build import file_stamp
     from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     paths = [
         path for sources, _ in recorded_sources(store) for path in vars(sources).values() if isinstance(path, Path)
     ]
+    with store.reading() as view:
+        images = view.rows("images", keys=view.keys("images").tolist())
+    root = Path(store.manifest.root)
     store.close()
-    states: dict[str, tuple[int, int]] = {}
+    states: dict[str, object] = {}
     for path in dict.fromkeys(paths):
-        for file in [path, *(path.rglob("*") if path.is_dir() else [])]:
-            try:
-                stat = file.stat()
-            except OSError:
-                continue  # Deleted since it was listed: the next check sees that.
-            states[str(file)] = (stat.st_size, stat.st_mtime_ns)
-    return states
+        files = map(str, shards(path)) if not path.exists() else list_files(path) if path.is_dir() else [str(path)]
+        # A file that is deleted since it was listed has no stamp.
+        states |= {os.path.join(path, name): image_stamp(name, path) for name in files}  # noqa: PTH118
+    # Those that a table names may lie elsewhere.
+    now = ((row, file_stamp(row.path, root)) for row in images if row.path and row.stamp is not None)
+    return states | {row.id: stamp for row, stamp in now if stamp != row.stamp}
 
 
 def _compare(after: Store, before: Store, images: list[str]) -> Compared:

@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
@@ -345,7 +345,7 @@ def recorded_sources(store: Store) -> list[tuple[DataConfig, str]]:
     from subtext.retrieval.journal import journal
 
     with store.reading() as view:
-        jobs = sorted(journal(view), key=lambda job: job.finished or job.started)
+        jobs = journal(view)
     sources, replacing = list[tuple[DataConfig, str]](), list[tuple[DataConfig, str]]()
     for job in jobs:
         if job.source is None or not job.source.get("data"):
@@ -359,7 +359,9 @@ def recorded_sources(store: Store) -> list[tuple[DataConfig, str]]:
             if former:  # The last data set of the update: its place is taken over at once, or not at all.
                 others = [earlier for earlier in sources if str(earlier[0].data) not in former]
                 sources = [new for new in replacing if new[0].data == source[0].data] + others
-    return list(dict.fromkeys(sources))
+    # What a path was first read as stays: uploads to a server are recorded without it.
+    forms = {known.data: known.form for known, _ in reversed(sources) if known.form is not None}
+    return list(dict.fromkeys((replace(known, form=forms.get(known.data)), split) for known, split in sources))
 
 
 @command

@@ -7,6 +7,8 @@ A reader is a module of this folder, or any object with the same names:
     recognises(path)     whether a path is in this format
     read(path, images)   the Source of that path; `images` is the folder of the images, None for the data set's own.
                          With a parameter `columns`, it also takes the columns of each role (`rows.Columns`)
+    part(path)           optional: which of the files of a folder it reads, as a text. An index keeps it, and an update
+                         calls read(path, images, part=text): files that came since do not change what a folder is
 
 A reader of another package needs one line that names it: `register(reader)`, or an entry point of the group
 `subtext.readers` in its own package.

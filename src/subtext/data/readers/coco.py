@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
-from subtext.data.folders import TABLES
+from subtext.data.folders import TABLES, visible
 from subtext.data.readers import karpathy
 from subtext.data.rows import MERGED, Record, Row, Source, folder_of, read_object, rows_of
 from subtext.errors import DataError
@@ -46,7 +46,7 @@ def _captions_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path] if _is_coco(path) else []
     folders = (path / "annotations", path)
-    lists = (sorted(filter(_is_coco, folder.glob("captions_*.json"))) for folder in folders)
+    lists = (list(filter(_is_coco, visible(folder, "captions_*.json"))) for folder in folders)
     return next(filter(None, lists), [])
 
 

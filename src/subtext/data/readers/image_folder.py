@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subtext.data.dataset import RowIssue
-from subtext.data.folders import with_unlisted
+from subtext.data.folders import visible, with_unlisted
 from subtext.data.readers.table import typed_records
 from subtext.data.rows import Columns, Row, Source, rows_of, split_in_name
 
@@ -26,16 +26,31 @@ def recognises(path: Path) -> bool:
     return path.is_dir() and bool(_metadata_files(path))
 
 
-def _metadata_files(folder: Path) -> list[Path]:
+def part(path: Path) -> str:
+    """Say how far down the metadata lie: those on another level, which come later, are not what the folder is made of.
+
+    Args:
+        path: A path that `recognises` accepts.
+
+    Returns:
+        The number of folders above them: "0", "1" or "2"; "" where there are none.
+    """
+    files = _metadata_files(path)
+    return str(len(files[0].relative_to(path).parts) - 1) if files else ""
+
+
+def _metadata_files(folder: Path, part: str = "") -> list[Path]:
     """The metadata of a folder, or of its sub-folders down to two levels; in the order of their names."""
-    levels = (
-        sorted(path for name in _NAMES for path in folder.glob(pattern + name) if path.is_file())
-        for pattern in ("", "*/", "*/*/")
-    )
-    return next(filter(None, levels), [])
+    folders = [folder]
+    for level in range(3):
+        files = sorted(path for above in folders for name in _NAMES if (path := above / name).is_file())
+        if str(level) == part or (files and not part):
+            return files
+        folders = [path for above in folders for path in visible(above) if path.is_dir()]
+    return []
 
 
-def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
+def read(path: Path, images: Path | None, *, columns: Columns | None = None, part: str = "") -> Source:
     """Read the metadata of images; `file_name` is relative to the metadata's own folder.
 
     Where the metadata has no split, and every image lies in a folder that is named after one, that is its split.
@@ -44,12 +59,13 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
         path: Folder with metadata, in it or in its sub-folders.
         images: Folder of the images; None for `path`.
         columns: Role -> columns, where they have other names.
+        part: Level of the metadata; "" for the highest that has some.
 
     Returns:
         The rows of all metadata files.
     """
     rows: list[Row | RowIssue] = []
-    files = _metadata_files(path)
+    files = _metadata_files(path, part)
     for file in files:
         folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()
         prefix = f"{file.relative_to(path)} " if folder else ""

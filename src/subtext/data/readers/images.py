@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
-from subtext.data.folders import IMAGES, TABLES, list_files, suffix_of
+from subtext.data.folders import IMAGES, TABLES, list_files, list_folder, suffix_of, visible
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.errors import DataError
 from subtext.text_helpers import counted
@@ -36,7 +36,7 @@ def recognises(path: Path) -> bool:
     Returns:
         Whether it is such a folder.
     """
-    if not path.is_dir() or any(file.suffix.lower() in TABLES for file in path.iterdir()):
+    if not path.is_dir() or any(file.suffix.lower() in TABLES for file in visible(path)):
         return False
     return any(suffix_of(name) in IMAGES for name in list_files(path))
 
@@ -59,7 +59,9 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
-    names = sorted(list_files(folder, refuse=_refuse))
+    listing = list_folder(folder, refuse=_refuse)
+    names = sorted(listing.files)
+    yield from listing.notes(folder)
     others = Counter[str]()
     # Some programs write a.XMP.
     sidecars = {os.path.splitext(name)[0]: name for name in names if suffix_of(name) == SIDECAR}  # noqa: PTH122
@@ -67,13 +69,15 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
         if suffix_of(name) not in IMAGES:
             others[suffix_of(name) or "no suffix"] += suffix_of(name) != SIDECAR
             continue
+        if name in listing.aliases:
+            continue
         # Lightroom writes a.xmp beside a.jpg; darktable and digiKam write a.jpg.xmp.
         stems = (name, os.path.splitext(name)[0])  # noqa: PTH122 (100,000 paths)
         sidecar = next((folder / sidecars[stem] for stem in stems if stem in sidecars), None)
         try:
             fields, wrong = embedded_fields(folder / name, sidecar)
         except OSError as error:
-            yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}")
+            yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}", item=name)
             continue
         for what in wrong:
             yield RowIssue(f"image {name}", what, fatal=False, name=next(iter(re.findall("'.*'", what)), ""))
@@ -95,7 +99,7 @@ def files_with(path: Path, suffix: str, mark: str) -> list[Path]:
     Returns:
         The files, sorted by name.
     """
-    files = sorted(path.glob(f"*{suffix}")) if path.is_dir() else [path] if path.suffix.lower() == suffix else []
+    files = visible(path, f"*{suffix}") if path.is_dir() else [path] if path.suffix.lower() == suffix else []
     return [file for file in files if file.is_file() and mark.encode() in _first_bytes(file)]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
+from subtext.data.folders import visible
 from subtext.data.image_files import image_exists
 from subtext.data.rows import MARK, Record, Source, read_object, rows_of
 from subtext.errors import DataError
@@ -31,7 +32,7 @@ def recognises(path: Path) -> bool:
 
 
 def _file(path: Path) -> Path | None:
-    candidates = path.iterdir() if path.is_dir() else [path]
+    candidates = visible(path) if path.is_dir() else [path]
     files = [file for file in candidates if file.suffix.lower() == ".json" and file.is_file() and has_images(file)]
     return files[0] if len(files) == 1 else None
 

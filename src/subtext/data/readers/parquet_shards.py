@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from subtext.data.folders import visible
 from subtext.data.readers.table import records
 from subtext.data.rows import Source, rows_of, split_in_name
 
@@ -24,7 +25,7 @@ def recognises(path: Path) -> bool:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted({*folder.glob("*.parquet"), *folder.glob("data/*.parquet")})
+    return sorted([*visible(folder, "*.parquet"), *visible(folder / "data", "*.parquet")])
 
 
 def read(path: Path, images: Path | None) -> Source:

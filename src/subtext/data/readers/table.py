@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import parse_date
-from subtext.data.folders import TABLES, with_unlisted
+from subtext.data.folders import TABLES, visible, with_unlisted
 from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
 from subtext.errors import DataError
 from subtext.text_helpers import counted, install_hint
@@ -52,23 +52,37 @@ def recognises(path: Path) -> bool:
 
 
 def _file(path: Path) -> Path | None:
-    candidates = path.iterdir() if path.is_dir() else [path]
+    candidates = visible(path) if path.is_dir() else [path]
     files = [file for file in candidates if file.suffix.lower() in TABLES and file.is_file()]
     return files[0] if len(files) == 1 else None
 
 
-def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
+def part(path: Path) -> str:
+    """Name the table of a folder, which stays its table when others come into the folder.
+
+    Args:
+        path: A path that `recognises` accepts.
+
+    Returns:
+        Name of the file; "" for a path that is the file itself.
+    """
+    file = _file(path)
+    return "" if file is None or file == path else file.name
+
+
+def read(path: Path, images: Path | None, *, columns: Columns | None = None, part: str = "") -> Source:
     """Read one table.
 
     Args:
         path: The file, or a folder with just one.
         images: Folder of relative image paths; None for the file's folder.
         columns: Of each role, where they have other names.
+        part: Name of the table in the folder; "" for its only one.
 
     Returns:
         The rows; for a folder also a note on images that no row names.
     """
-    file = _file(path)
+    file = path / part if part else _file(path)
     assert file is not None
     rows = rows_of(typed_records(file, columns), None if columns else file.name)
     if path.is_dir() and images is None:

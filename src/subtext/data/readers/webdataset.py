@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
+from subtext.data.folders import list_files
 from subtext.data.image_files import inside
 from subtext.data.rows import MARK, TEXT, Record, Row, Source, described, rows_of, split_in_name
 from subtext.errors import DataError
@@ -61,7 +62,7 @@ def shards(pattern: Path) -> list[Path]:
         DataError: If braces name more than a million shards.
     """
     if pattern.is_dir():
-        return sorted(path for path in pattern.rglob("*") if path.name.endswith(TARS) and path.is_file())
+        return sorted(pattern / name for name in list_files(pattern) if name.endswith(TARS))
     if pattern.is_file():
         return [pattern] if pattern.name.endswith(TARS) else []
     names = [name for text in _expand(str(pattern)) for name in sorted(glob.glob(text))]  # noqa: PTH207 (absolute too)

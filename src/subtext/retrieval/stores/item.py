@@ -41,7 +41,7 @@ class IndexEntry:
         path: Of an image, relative to the index's root; None for one without a file.
         text: Of a text; None for one that is known by features alone.
         metadata: Plain data: numbers, texts, booleans, and lists of them can be filtered by.
-        stamp: Size and time of the file: an unchanged file need not be read again.
+        stamp: Size and times of the file: an unchanged file need not be read again.
     """
 
     id: str
@@ -80,7 +80,7 @@ class StoredRow:
         text: Of a text; None for others.
         metadata: JSON.
         content: Digest of what was embedded.
-        stamp: Size and time of the file; None for an item without a file.
+        stamp: Size and times of the file; None for an item without a file.
         digest: Of all the rest, as it was when the item was written.
         links: Keys of the items of the other side that it is linked with, ascending; empty where they were not
             requested.
