@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dates import Interval
 from subtext.errors import SearchIndexError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.errors import IndexIssue
-from subtext.retrieval.stores.facets import Condition, facets, moment, seconds
+from subtext.retrieval.stores.facets import DATE, NUMBER, Condition, facets, interval_at
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -30,6 +30,7 @@ from subtext.retrieval.stores.item import (
     deletion_hash,
 )
 from subtext.retrieval.stores.store import Stats, Store, View, Writer
+from subtext.retrieval.words import fold
 
 INDEXES: dict[str, Data] = {}
 
@@ -66,8 +67,10 @@ class MemoryView(View):
 
     def _fulfils(self, row: StoredRow, entry: IndexEntry, condition: Condition) -> bool:
         name = condition.field
-        values = [row.id] if name == "id" else [value for field, value in facets(entry.metadata) if field == name]
-        return fulfils(condition, [row.text or ""] if name == "text" else values)
+        every = facets(entry.metadata)
+        values = [row.id] if name == "id" else [value for field, value in every if field == name]
+        dates = [str(value) for field, value in every if field == name + DATE]
+        return fulfils(condition, [row.text or ""] if name == "text" else values, dates)
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
@@ -106,7 +109,7 @@ class MemoryView(View):
 
     def fields(self, side: Side) -> list[str]:
         names = {name for _, entry, _ in self.data.rows[side].values() for name, _ in facets(entry.metadata)}
-        return sorted(name for name in names if not name.endswith("@"))
+        return sorted(name for name in names if not name.endswith((DATE, NUMBER)))
 
     def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
         every = [own for _, entry, _ in self.data.rows[side].values() for own in facets(entry.metadata)]
@@ -124,25 +127,40 @@ class MemoryView(View):
         return [(self.data.documents[kind],)] if kind in self.data.documents else []
 
 
-def fulfils(condition: Condition, values: Collection[str | int | float]) -> bool:
-    """Whether values of the field fulfil a condition; texts that are dates are among them as such."""
+def fulfils(condition: Condition, values: Collection[str | int | float], dates: Collection[str] = ()) -> bool:
+    """Whether values of the field, and the dates that they are, fulfil a condition."""
     test = condition.test
     if test == "contains":
-        part = str(condition.value).casefold()
-        return any(isinstance(value, str) and part in value.casefold() for value in values)
-    dates = {seconds(value) for value in values if isinstance(value, str)}
-    if test in ("=", "in", "!="):
-        moments = [when for when in dates if when is not None]
-        equal = any(
-            any(moment(v) <= when <= moment(v, last=True) for when in moments) if isinstance(v, date) else v in values
-            for v in condition.values
+        return any(isinstance(value, str) and fold(str(condition.value)) in fold(value) for value in values)
+    intervals = [interval_at(date) for date in dates]
+    if test == "!=":
+        return not fulfils(
+            replace(condition, test="in", value=condition.values, certain=not condition.certain), values, dates
         )
-        return equal != (test == "!=")
+    name = "=" if test == "in" else test
+    if any(meets(name, wanted, own, certain=condition.certain) for wanted in condition.dates for own in intervals):
+        return True
+    plain = {fold(value) if isinstance(value, str) else value for value in values}
+    if name == "=":
+        return any((fold(value) if isinstance(value, str) else value) in plain for value in condition.others)
     compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[test]
-    (limit,) = condition.values
-    if isinstance(limit, date):
-        return any(value is not None and compare(value, moment(limit, last=test in ("<=", ">"))) for value in dates)
-    return any(not isinstance(value, str) and compare(value, limit) for value in values)
+    limits = [value for value in condition.others if not isinstance(value, str)]
+    return any(not isinstance(value, str) and compare(value, limit) for value in values for limit in limits)
+
+
+def meets(test: str, wanted: Interval, own: tuple[int, int], *, certain: bool) -> bool:
+    """Whether some second of an interval, or every one, fulfils a test."""
+    first, last = own
+    if test == "=":
+        within = wanted.first <= first and last <= wanted.last
+        return within if certain else first <= wanted.last and last >= wanted.first
+    ends = {
+        "<": (last if certain else first) < wanted.first,
+        "<=": (last if certain else first) <= wanted.last,
+        ">": (first if certain else last) > wanted.last,
+        ">=": (first if certain else last) >= wanted.first,
+    }
+    return ends[test]
 
 
 class MemoryWriter(Writer):

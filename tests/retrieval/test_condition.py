@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import date
 from pathlib import Path
 
 import pytest
 import stored_items
 
+from subtext.data.dates import read_date
 from subtext.errors import RequirementError
-from subtext.retrieval.condition import matching, missed, parse
-from subtext.retrieval.stores.facets import Condition, Month, Year, dated, moment
+from subtext.retrieval.condition import count_dates, matching, missed, parse, require_dates
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
 
@@ -43,7 +44,9 @@ def test_all_conditions_must_hold(folder: Folder) -> None:
         ("id < 5", "'id <' has no meaning; ids have no order"),
         ("place contains '  '", "'place contains' needs a text"),
         ("place in (Paris, Wien)", r"without brackets; it got \(Paris, Wien\); write 'place in Paris, Wien'"),
-        ("place in [Paris]", "write 'place in Paris'"),
+        ("place in [Paris, Wien]", "write 'place in Paris, Wien'"),
+        ("taken > 2021-03-05T10:00+01:00", "leave out the offset from UTC"),
+        ("taken <= 2021-03-05 10:00:00Z", "compares the clock where an image was taken"),
     ],
 )
 def test_invalid_conditions_raise(written: str, told: str) -> None:
@@ -51,7 +54,7 @@ def test_invalid_conditions_raise(written: str, told: str) -> None:
         parse(written)
 
 
-DAY = datetime(2021, 3, 5, tzinfo=UTC)
+DAY, MONTH = read_date("2021-03-05"), read_date("2021-03")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,15 @@ DAY = datetime(2021, 3, 5, tzinfo=UTC)
         ('code = "', Condition("code", "=", '"')),
         ("code = ''", Condition("code", "=", "")),
         ("code = 'a\"", Condition("code", "=", "'a\"")),
+        ('code = "a" or "b"', Condition("code", "=", '"a" or "b"')),
+        ('code = "say ""a"""', Condition("code", "=", 'say "a"')),
+        ("code = 007", Condition("code", "=", "007")),
+        ("code = NaN", Condition("code", "=", "NaN")),
+        ("code = 1_000", Condition("code", "=", "1_000")),
+        ("code = 9223372036854775808", Condition("code", "in", [2**63, str(2**63)])),
+        ('code in "a, b", c, \'d\', O\'Brien, "e" f', Condition("code", "in", ["a, b", "c", "d", "O'Brien", '"e" f'])),
+        ("code in (a), [b]", Condition("code", "in", ["(a)", "[b]"])),
+        ("code in [a]", Condition("code", "in", ["[a]"])),
         ("code = 1.5", Condition("code", "in", [1.5, "1.5"])),
         ("Code of it = x", Condition("Code of it", "=", "x")),
         ("code-in = x", Condition("code-in", "=", "x")),
@@ -72,11 +84,13 @@ DAY = datetime(2021, 3, 5, tzinfo=UTC)
         ("code in 1, x", Condition("code", "in", [1, "1", "x"])),
         ("code in x", Condition("code", "in", ["x"])),
         ("code = a, b", Condition("code", "=", "a, b")),
-        ("taken < 2021-03-05", Condition("taken", "<", DAY.date())),
-        ("taken = 2021-03-05", Condition("taken", "in", [DAY.date(), "2021-03-05"])),
-        ("taken>=2021-03-05T01:00+01:00", Condition("taken", ">=", DAY)),
-        ("taken < 2021-03", Condition("taken", "<", Month(2021, 3, 1))),
-        ("taken != 2021-03", Condition("taken", "!=", [Month(2021, 3, 1), "2021-03"])),
+        ("taken < 2021-03-05", Condition("taken", "<", DAY)),
+        ("taken = 2021-03-05", Condition("taken", "in", [DAY, "2021-03-05"])),
+        ("taken>=2021-03-05T01:00", Condition("taken", ">=", read_date("2021-03-05T01:00"))),
+        ("taken < 2021-03", Condition("taken", "<", MONTH)),
+        ("taken != 2021-03", Condition("taken", "!=", [MONTH, "2021-03"])),
+        ("taken < um 1900", Condition("taken", "<", read_date("um 1900"))),
+        ("taken = -0043", Condition("taken", "in", [read_date("-0043"), "-0043"])),
         ("taken < 2021-13", Condition("taken", "<", "2021-13")),
         ("taken < 2021", Condition("taken", "<", 2021)),
         (" title  contains  'a dog' ", Condition("title", "contains", "a dog")),
@@ -104,23 +118,6 @@ def test_day_matches_one_of_several_dates(tmp_path: Path) -> None:
             assert len(matching(view, "images", [parse(f"shot in {named}")])) == found
 
 
-def test_day_covers_its_moments_in_utc() -> None:
-    assert 172_799.99 < moment(date(1970, 1, 2), last=True) < 172_800
-    assert moment(datetime(1970, 1, 2), last=True) == 86_400
-    assert moment(date(1970, 1, 2)) == moment(datetime(1970, 1, 2)) == 86_400
-    assert moment(datetime(1970, 1, 2, 1, tzinfo=timezone(timedelta(hours=1)))) == 86_400
-    assert moment(datetime(1970, 1, 1, 0, 0, 1, 500_000)) == 1.5
-
-
-def test_years_and_months_cover_all_their_days() -> None:
-    for text, kind, days in (("1970", Year, 365), ("1972", Year, 366), ("1970-01", Month, 31), ("1972-02", Month, 29)):
-        period = dated(text)
-        assert period is not None and type(period) is kind and str(period) == text
-        assert moment(period) == moment(date(period.year, period.month, 1))
-        assert days - 1 < (moment(period, last=True) - moment(period)) / 86_400 < days
-    assert dated("0000") is None and dated("1970-13") is None and dated("197") is None
-
-
 @pytest.fixture(scope="module")
 def dates(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = Folder.create(tmp_path_factory.mktemp("dates") / "index", stored_items.manifest())
@@ -135,20 +132,46 @@ def dates(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 @pytest.mark.parametrize(
     ("written", "found"),
     [
-        ("date = 1958", "abcf"), ("date = 1958-07", "bc"), ("date = 1958-07-03", "c"), ("date = 1959", "d"),
-        ("date = 1958-08", ""), ("date = 1950", ""), ('date = "1958"', "a"), ("date in 1958-07, 1960", "bce"),
+        ("date = 1958", "abcf"), ("date = 1958-07", "abcf"), ("date = 1958-07-03", "abcf"), ("date = 1959", "d"),
+        ("date = 1958-08", "af"), ("date = 1950", ""), ('date = "1958"', "a"), ("date in 1958-07, 1960", "abcef"),
         ("date != 1958", "deg"), ("date != 1958-07", "adefg"), (Condition("date", "=", 1958), "abcf"),
-        # A stored year or month has no order; a number has that of numbers.
-        ("date < 1959", "cfg"), ("date <= 1959", "cdfg"), ("date > 1959", "eg"), ("date >= 1959", "deg"),
-        ("date < 1958", "g"), ("date > 1961", ""), ("date > 1958-07", "deg"), ("date >= 1958-07", "cdeg"),
-        ("date <= 1958-07", "cg"), ("date < 1958-07", "g"), (Condition("date", ">=", 1960), "eg"),
-        ("year = 1958", "g"), ("year >= 1958", "g"), ("year > 1958", ""),
+        ("date < 1959", "abcfg"), ("date <= 1959", "abcdfg"), ("date > 1959", "eg"), ("date >= 1959", "deg"),
+        ("date < 1958", "g"), ("date > 1961", ""), ("date > 1958-07", "adefg"), ("date >= 1958-07", "abcdefg"),
+        ("date <= 1958-07", "abcfg"), ("date < 1958-07", "afg"), (Condition("date", ">=", 1960), "eg"),
+        ("year = 1958", "g"), ("year >= 1958", "g"), ("year > 1958", ""), ("Year = 1958", "g"),
     ],
 )  # fmt: skip
-def test_year_or_month_compares_with_dates(dates: Folder, written: str | Condition, found: str) -> None:
+def test_date_possibly_meets_a_condition(dates: Folder, written: str | Condition, found: str) -> None:
     where = [parse(written) if isinstance(written, str) else written]
     with dates.reading() as view:
         assert "".join(item.id for item in view.items("images", matching(view, "images", where))) == found
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("date = 1958", "abcf"), ("date = 1958-07", "bc"), ("date = 1958-07-03", "c"), ("date in 1958-07, 1960", "bce"),
+        ("date = 1958-08", ""), ("date != 1958", "deg"), ("date != 1958-07", "deg"), ("date != 1958-08", "bcdeg"),
+        ("date < 1958-08", "bcg"), ("date <= 1958-07", "bcg"), ("date < 1959", "abcfg"), ("date > 1958-06", "bcdeg"),
+        ("date >= 1958-07", "bcdeg"), ("date >= 1958", "abcdefg"), ("date > 1957-12", "abcdefg"),
+    ],
+)  # fmt: skip
+def test_date_certainly_meets_a_condition(dates: Folder, written: str, found: str) -> None:
+    with dates.reading() as view:
+        keys = matching(view, "images", [replace(parse(written), certain=True)])
+        assert "".join(item.id for item in view.items("images", keys)) == found
+
+
+def test_dates_are_counted_possibly_certainly_and_undated(dates: Folder) -> None:
+    with dates.reading() as view:
+        for written, counts in {
+            ("date = 1958-07",): (4, 2, 0), ("date >= 1958", "date < 1958-08"): (5, 3, 0), ("year = 1958",): None,
+            ("date >= 1958", "year = 1958"): (1, 1, 0), ("id contains a",): None,
+        }.items():  # fmt: skip
+            counted = count_dates(view, "images", [parse(text) for text in written])
+            assert (counted and (counted.possible, counted.certain, counted.undated)) == counts, written
+    with pytest.raises(RequirementError, match="order needs a field that some images have; it got 'taken'"):
+        require_dates(view, "images", "taken")
 
 
 def test_unmatched_values_suggest_nearest(folder: Folder) -> None:
@@ -157,10 +180,10 @@ def test_unmatched_values_suggest_nearest(folder: Folder) -> None:
         return list(missed(view, "images", where, matching(view, "images", where)))
 
     with folder.reading() as view:
-        paris = "no image has place 'paris'; the nearest: 'Paris'"
-        assert told("place = paris") == told("place != paris") == told("place = Wien", "place = paris") == [paris]
-        others = "'place' is text (Paris, Wien, Łódź)"
-        assert told("place in paris, Rom") == [paris, f"no image has place 'Rom'; {others}"]
+        paris = "no image has place 'pariss'; the nearest: 'Paris'"
+        assert told("place = pariss") == told("place != pariss") == told("place = Wien", "place = pariss") == [paris]
+        others = "'place' is text (Paris, Łódź, Wien)"
+        assert told("place in pariss, Rom") == [paris, f"no image has place 'Rom'; {others}"]
         assert told("id = p99") == ["no image has id 'p99'"] and told("rare = no")[0].startswith(
             "no image has rare 'no'"
         )
@@ -212,7 +235,7 @@ def test_quoting_cannot_escape_the_value(folder: Folder) -> None:
             assert len(matching(view, "images", [Condition("place", "=", value)])) == 0
             assert len(matching(view, "images", [Condition("text", "contains", value)])) == 0
             assert len(matching(view, "images", [Condition("place", "contains", value)])) == 0
-            assert view.search_text(value, top=3) == []
+            assert len(view.search_text(value, top=3)) <= 1, "1 is a word of one text"
     assert folder.counts["images"] == 40
 
 
@@ -255,10 +278,10 @@ def test_filtered_list_search_returns_all_matches(tmp_path: Path, condition: str
             (
                 f"taken {test} {value}",
                 rf"'taken {test}' needs a number or a date .*; it got '{value}'; 'taken' is a date "
-                r"\(.*, .*, .*\); name a day, a month or a year, as in 2021-03-05",
+                r"\(.*, .*, .*\); name a day, a month or a year, as in 2021-03-05, or um 1900",
             )
             for test in ("=", "!=", "<", ">=")
-            for value in ("foo", "2021-13", "05.03.2021", "2021/03/05")
+            for value in ("foo", "2021-13", "o. D.")
         ),
         ("taken in foo, bar", "'taken =' needs a number or a date to compare with; it got 'foo'"),
         ("place = Paris and year > 1907", "it got 'Paris and year > 1907'; give each condition its own --where"),

@@ -103,6 +103,18 @@ def search(
         Metavar("CONDITION"),
         _RESULTS,
     ] = (),
+    dates: Annotated[
+        Literal["possible", "certain"],
+        "Dates that possibly meet a condition, or certainly do: circa 1890 is possibly 1891.",
+        _RESULTS,
+    ] = "possible",
+    order: Annotated[
+        str | None,
+        "Show the best results in the order of a field with dates; undated last.",
+        Metavar("FIELD"),
+        _RESULTS,
+    ] = None,
+    descending: Annotated[bool, "With --order, show the latest first.", _RESULTS] = False,
     min_probability: Annotated[
         float | None,
         "Leave out less probable results; needs a calibrated index.",
@@ -166,6 +178,9 @@ def search(
         top: Number of results; 1 or more.
         target: What to search for: "images", "texts".
         where: Conditions on the metadata, such as 'year >= 1990'; all must be true.
+        dates: Dates that possibly meet a condition, or certainly do: "possible", "certain".
+        order: Show the best results in the order of a field with dates; undated last.
+        descending: With `order`, show the latest first.
         min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
         explain: Show the captions that support each result.
         lexical: Also match the words themselves (BM25). Default: only if texts of the index contain a phrase in quotes,
@@ -212,6 +227,9 @@ def search(
         top=top,
         target=target,
         where=where,
+        dates=dates,
+        order=order,
+        descending=descending,
         lexical=lexical,
         hubness=hubness,
         diversity=diversity,

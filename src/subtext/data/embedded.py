@@ -10,7 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from defusedxml.ElementTree import fromstring
 from PIL import Image
 from PIL.IptcImagePlugin import getiptcinfo
 
-from subtext.data.dates import parse_date
+from subtext.data.dates import read_date
 from subtext.data.image_files import BROKEN, prepare_decoder
 
 FIELDS = (
@@ -57,6 +57,7 @@ _LISTS = ("keywords",)
 _MAKE, _MODEL, _ORIENTATION, _EXIF_IFD, _GPS_IFD = 271, 272, 274, 34665, 34853
 _TAKEN = ((36867, 36881), (36868, 36882))
 """Tags of the date of taking and of digitising, each with that of its offset from UTC."""
+_TIMED, _ZONED = re.compile(r".*\d\d:\d\d.*"), re.compile(r"(?:Z|[+-]\d\d:\d\d)$")
 _DATE = re.compile(
     r"(\d{4})(?:[-:]?(\d\d)(?:[-:]?(\d\d)(?:[T ]?(\d\d):?(\d\d)(?::?(\d\d))?(?:\.\d*)?)?\s*(Z|[+-]\d\d:?\d\d)?)?)?",
     re.ASCII,
@@ -66,7 +67,8 @@ _DATE = re.compile(
 def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, Any], list[str]]:
     """Read the metadata in an image file and in the .xmp file beside it.
 
-    keywords are a list; byline is one where there are several; date is ISO 8601; latitude and longitude are degrees,
+    keywords are a list; byline is one where there are several; date is ISO 8601, or as it is
+    written, on the clock of the place; latitude and longitude are degrees,
     orientation is EXIF's number from 1 to 8. A file that is no image has no fields here: decoding says what is wrong.
 
     Args:
@@ -118,13 +120,30 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
     fields: dict[str, Any] = {}
     for block in blocks:
         fields = {**{name: value for name, value in block.items() if value not in (None, "", [])}, **fields}
-    if (date := fields.get("date")) is not None and _date(date) is None:
-        # The date of an older block may be that of a scan.
-        del fields["date"]
-        wrong.append(f"its date '{date[:40]}' is no date; the image has none")
-    elif date is not None and len(date) in (4, 7):
-        wrong.append(f"its date '{date}' has no day; it is shown and searched as text, and < and > do not match it")
+    zone = next((block["zone"] for block in blocks if block.get("zone")), None)
+    if (date := fields.get("date")) is not None:
+        fields["date"] = date = _on_the_clock(date, zone)
+        if read_date(date) is None:
+            wrong.append(f"its date '{date[:40]}' is no date that can be compared; it is shown as it is written")
+        elif _TIMED.fullmatch(date) and not _ZONED.search(date):
+            wrong.append("names no offset from UTC; its day is that of the camera's clock")
     return {name: fields[name] for name in FIELDS if name in fields}, wrong
+
+
+def _on_the_clock(date: str, zone: str | None) -> str:
+    """A date and time on the clock of the place, where the camera noted its offset from UTC."""
+    if zone is None or not _TIMED.fullmatch(date):
+        return date
+    offset = "+00:00" if zone == "Z" else zone
+    if not _ZONED.search(date):
+        return date + offset
+    if date.endswith("Z") or date.endswith("+00:00"):
+        try:
+            place = datetime.fromisoformat(f"2000-01-01T00:00{offset}").tzinfo
+            return datetime.fromisoformat(date).astimezone(place).isoformat()
+        except (ValueError, OverflowError):
+            return date
+    return date
 
 
 def _xmp(packet: bytes | str) -> dict[str, Any]:
@@ -164,6 +183,20 @@ def _iptc(sets: Mapping[tuple[int, int], Any]) -> dict[str, Any]:
     return {**fields, "date": (moment and _date(moment)) or _date_or_text(fields["date"])}
 
 
+def _century(text: str) -> str | None:
+    """A date of six figures, of which the standards have eight: without its century, or without its day.
+
+    They are of 1991 and later. 240101 is of 2024, and 991231 of 1999; 191205 may be December 1912 as well, and stays as it is.
+    """
+    year = datetime.now(UTC).year
+    century = 2000 if int(text[:2]) <= year % 100 else 1900
+    short, long = f"{century + int(text[:2])}-{text[2:4]}-{text[4:]}", f"{text[:4]}-{text[4:]}"
+    is_month = 1800 <= int(text[:4]) <= year and read_date(long) is not None
+    if read_date(short) is not None and "00" not in (text[2:4], text[4:]):
+        return text if is_month else short
+    return long if is_month else None
+
+
 def _decoded(value: bytes, utf8: bool) -> str:
     """IPTC often does not name its encoding: then it is UTF-8 where it can be, and else that of Windows."""
     try:
@@ -183,11 +216,18 @@ def _exif(exif: Image.Exif) -> dict[str, Any]:
     both = latitude is not None and longitude is not None
     return {
         "date": next(filter(None, dates), None),
+        "zone": next(filter(None, (_zone(taken.get(offset)) for _, offset in _TAKEN)), None),
         "camera": camera,
         "orientation": orientation if orientation in range(1, 9) else None,
         "latitude": latitude if both else None,
         "longitude": longitude if both else None,
     }
+
+
+def _zone(offset: Any) -> str | None:
+    """An offset from UTC, such as +09:00."""
+    text = offset.strip("\0 ") if isinstance(offset, str) else ""
+    return text if _ZONED.fullmatch(text) else None
 
 
 def _degrees(position: Mapping[int, Any], reference: int, negative: str, most: int) -> float | None:
@@ -214,32 +254,32 @@ def _shaped(field: str, values: list[str]) -> Any:
 
 def _date_or_text(values: Any) -> str | None:
     """A date as `_date` has it, or its text where it is in another form; None for zeros, which stand for no date."""
-    text = str(values[0] if isinstance(values, list) else values or "")
-    return _date(text) or (None if text.startswith("0000") else text or None)
+    text = str(values[0] if isinstance(values, list) else values or "").strip()
+    return None if re.fullmatch(r"[0:/.\-T Z+]*", text) else _date(text) or text
 
 
 def _date(text: Any) -> str | None:
-    """A date of any block in ISO 8601; None for one that is none, such as the zeros of a camera without a clock.
+    """A date of any block in ISO 8601; None for one that is in another form, or none.
 
     A year or a month alone stays one: IPTC writes zeros for the month and the day that are not known.
 
     Example:
-        >>> dates = ("1958", "19580700", "5.3.1958", "2019:07:14 09:05:00", "0000:00:00 00:00:00")
+        >>> dates = ("1958", "19580700", "2019:07:14 09:05:00", "0000:00:00 00:00:00", "-0043", "um 1900")
         >>> tuple(map(_date, dates))
-        ('1958', '1958-07', '1958-03-05', '2019-07-14T09:05:00', None)
+        ('1958', '1958-07', '2019-07-14T09:05:00', None, None, None)
     """
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        return parse_date(text.strip()) if isinstance(text, str) else None
+        return None
+    if len(match[0]) == 6:
+        known = _century(match[0])
+        return known if known != match[0] else None
     year, month, day, hour, minute, second, offset = match.groups()
+    if year == "0000":
+        return None
     if hour is None or "00" in (month, day):
-        known = [year, *takewhile(lambda part: part not in (None, "00"), (month, day))]
-        written = "-".join(known)
+        written = "-".join([year, *takewhile(lambda part: part not in (None, "00"), (month, day))])
     else:
         zone = "" if not offset else "+00:00" if offset == "Z" else f"{offset[:3]}:{offset[-2:]}"
         written = f"{year}-{month}-{day}T{hour}:{minute}:{second or '00'}{zone}"
-    try:
-        datetime.fromisoformat(written if "T" in written else f"{written}-01-01"[:10])
-    except ValueError:
-        return None
-    return written
+    return None if read_date(written) is None else written

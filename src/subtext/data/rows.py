@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import posixpath
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
 from difflib import SequenceMatcher, get_close_matches
 from itertools import chain, islice
 from pathlib import Path, PurePath
@@ -42,6 +47,8 @@ _USUAL_TEXT = (
      "alt_text", "alttext", "alt", "abstract", "sentence"),
 )  # fmt: skip
 """Usual names of the columns of a foreign table, the most specific first: of a headline, and of a longer text."""
+LISTS = frozenset(("keywords", "keyword", "tags", "tag", "subject", "subjects"))
+"""Columns whose cells are lists, with semicolons, bars, lines or else commas between the values."""
 RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
@@ -314,6 +321,33 @@ def renamed(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     return new
 
 
+def with_lists(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Cut the cells of columns that are lists; no other cell is cut.
+
+    Args:
+        row: Column -> value.
+
+    Returns:
+        The row, with lists in the columns of `LISTS`.
+
+    Example:
+        >>> with_lists({"Keywords": "law; court, high", "place": "Paris, Texas"})
+        {'Keywords': ['law', 'court, high'], 'place': 'Paris, Texas'}
+    """
+    named = [name for name, cell in row.items() if isinstance(cell, str) and str(name).strip().casefold() in LISTS]
+    return {**row, **{name: _cut(row[name]) for name in named}} if named else row
+
+
+def _cut(cell: str) -> list[str]:
+    if cell.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            values = json.loads(cell)
+            if isinstance(values, list):
+                return [str(value) for value in values]
+    parts = re.split(r"[;|\n]", cell) if re.search(r"[;|\n]", cell) else cell.split(",")
+    return list(dict.fromkeys(filter(None, (" ".join(part.split()) for part in parts))))
+
+
 def _require_columns(columns: set[str], name: str) -> None:
     missing: list[str] = []
     needed: list[tuple[str, Sequence[str]]] = []
@@ -361,6 +395,8 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
 def _row_of(
     columns: Mapping[str, Any], where: str, image: str | bytes | None, image_id: str | None, split: str | None
 ) -> tuple[Row, list[RowIssue]]:
+    if (name := image_id or (image if isinstance(image, str) else None)) and (reason := id_error(name)):
+        raise RowError(f"the id {name!r} {reason}; rename it")
     if image is None and image_id is None:
         raise RowError("has no image: 'image' (or 'file_name', 'filename', or 'id' for features) is empty")
     values, text_ids = _texts(columns), _text_ids(columns)
@@ -370,17 +406,23 @@ def _row_of(
     names, problems = [], []
     for number, value in enumerate(values):
         if (reason := text_error(value)) is None:
-            texts.append(value)
+            texts.append(value.replace("\0", " ").strip() if "\0" in value else value)
             names += text_ids[number : number + 1] if text_ids is not None else []
         else:
             subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
             item = image_id or (image if isinstance(image, str) else "")
             problems.append(RowIssue(where, f"{subject} {reason}", item=item))
     reserved = RESERVED if _first_filled(columns, IMAGE) == "filename" else RESERVED - {"filename"}
-    metadata = {column: value for column, value in columns.items() if column not in reserved and value is not None}
-    for column, value in metadata.items():
-        if not valid(column) or (isinstance(value, str) and not valid(value)):
+    metadata = {}
+    for column, value in columns.items():
+        if column in reserved or value is None:
+            continue
+        column = clean_name(column)
+        plain = value if isinstance(value, str) and "\0" not in value else plain_value(value, column)
+        if not valid(column) or (isinstance(plain, str) and not valid(plain)):
             raise RowError("has a column that is not valid UTF-8; save the file as UTF-8")
+        if plain is not None:
+            metadata[column] = plain
     row_split = name_of(columns, "split")
     row = Row(
         where=where,
@@ -487,7 +529,10 @@ def _has_content(text: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    return bool(value is None or value == "" or value != value)
+    if value is None or isinstance(value, str | int | list | Mapping):
+        return value is None or value == ""
+    differs = value != value  # NaN; an array has no single answer.
+    return isinstance(differs, bool) and differs
 
 
 def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
@@ -507,14 +552,102 @@ def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
     return None if column is None else _name(columns[column], column)
 
 
+_MOST_NESTED, _MOST_DIGITS = 16, 300
+"""Levels of lists and objects in a value, and digits of a number, that an index can hold."""
+
+
+def plain_value(value: Any, name: str, depth: int = 0) -> Any:
+    """A value of metadata as JSON has it: dates as texts, decimals as numbers, NaN as nothing, infinity as a text.
+
+    Args:
+        value: A value of any table.
+        name: Of its column, for the message.
+        depth: Lists and objects around it.
+
+    Returns:
+        Texts, finite numbers, booleans, and lists and objects of them; None for an empty cell.
+
+    Raises:
+        RowError: For a value that cannot be held.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> plain_value({"a": [Decimal("12.50"), float("nan"), float("inf")], "b": Decimal(3)}, "price")
+        {'a': [12.5, 'inf'], 'b': 3}
+    """
+    if depth > _MOST_NESTED:
+        raise RowError(f"'{name}' is nested in more than {_MOST_NESTED} lists and objects; flatten it", f"'{name}'")
+    if isinstance(value, str):
+        return value.replace("\0", " ")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Decimal):
+        whole = value.is_finite() and value == value.to_integral_value() and value.adjusted() < _MOST_DIGITS
+        value = int(value) if whole else float(value)
+    elif hasattr(value, "tolist"):  # NumPy's numbers and arrays.
+        value = value.tolist()
+    if isinstance(value, int):
+        if abs(value) >= 10**_MOST_DIGITS:
+            raise RowError(f"'{name}' has a number of more than {_MOST_DIGITS} digits; write it in quotes", f"'{name}'")
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None if math.isnan(value) else str(value)
+    if isinstance(value, Mapping):
+        inner = {clean_name(str(key)): plain_value(one, name, depth + 1) for key, one in value.items()}
+        return {key: one for key, one in inner.items() if one is not None}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [one for one in (plain_value(each, name, depth + 1) for each in value) if one is not None]
+    if isinstance(value, bytes):
+        raise RowError(f"'{name}' is bytes, which cannot be shown or searched; leave the column out", f"'{name}'")
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
+def clean_name(column: str) -> str:
+    """The name of a column without control characters.
+
+    Args:
+        column: The name.
+
+    Returns:
+        The name, with spaces in their place.
+    """
+    if column.isprintable():
+        return column
+    return " ".join("".join(" " if unicodedata.category(sign) == "Cc" else sign for sign in column).split())
+
+
+def id_error(name: str) -> str | None:
+    """Explain why a text is no id.
+
+    Args:
+        name: Any text.
+
+    Returns:
+        The end of a sentence; None for an id: any text without control characters that can be written as UTF-8.
+
+    Example:
+        >>> id_error(""), id_error("Zürich 7,5 [x]")
+        ('needs a letter or a digit; it is empty', None)
+    """
+    if name.isascii() and name.isprintable() and name:
+        return None
+    for sign in name:
+        if unicodedata.category(sign) in ("Cc", "Cs"):
+            return f"needs to be without control characters; it has {sign!r}"
+    return None if name else "needs a letter or a digit; it is empty"
+
+
 def _name(value: Any, column: str) -> str | None:
     if _is_empty(value):
         return None
+    value = value.item() if hasattr(value, "item") else int(value) if isinstance(value, Decimal) else value
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise RowError(f"'{column}' needs a string or a whole number; it is {described(value)}")
     name = str(int(value) if isinstance(value, float) and value.is_integer() else value)
     if not valid(name):
         raise RowError(f"'{column}' is not valid UTF-8; save the file as UTF-8")
+    if reason := id_error(name):
+        raise RowError(f"'{column}' {reason}; it is {name!r}", repr(name))
     return name
 
 

@@ -113,6 +113,28 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class DateCounts:
+    """Items that meet conditions on dates.
+
+    Attributes:
+        possible: That meet all conditions if their dates are any of the days that they may be.
+        certain: That meet them whichever of these days their dates are.
+        undated: That meet the other conditions, and have no date in a field of one.
+    """
+
+    possible: int
+    certain: int
+    undated: int
+
+    @property
+    def sentence(self) -> str:
+        """The counts as a sentence."""
+        return f"dates: {self.possible:,} possibly meet the conditions, {self.certain:,} certainly; " + (
+            f"{self.undated:,} without a date" if self.undated else "none is without a date"
+        )
+
+
+@dataclass(frozen=True)
 class Answer:
     """The results of one query. It iterates over its hits, best first.
 
@@ -133,6 +155,7 @@ class Answer:
         suggestions: Word that no text of the index contains -> the most similar word of the index.
         rare_words: Rare word of the query -> its count in the training texts. With such words, there are no
             probabilities.
+        dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
         request: The query as plain data, for the JSON.
     """
 
@@ -148,6 +171,7 @@ class Answer:
     exact_words: tuple[str, ...] = ()
     suggestions: Mapping[str, str] = field(default_factory=dict)
     rare_words: Mapping[str, int] = field(default_factory=dict)
+    dates: DateCounts | None = None
     request: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -206,6 +230,7 @@ class Answer:
         """Lines to show above the hits: no good match, exact words, number of hits left out, no hits."""
         lines = [self.fit.sentence] if self.fit is not None and self.fit.has_no_match else []
         lines += [self.exact_match_message] if self.exact_words else []
+        lines += [self.dates.sentence] if self.dates is not None else []
         if self.left_out:
             lines.append(f"{self.left_out} left out, below the minimum probability")
         return lines if self.hits or self.left_out else [*lines, "nothing meets these conditions"]
@@ -249,6 +274,7 @@ class Answer:
             "has_no_match": None if self.fit is None else self.fit.has_no_match,
             "fit": None if self.fit is None else self.fit.to_json(),
             "left_out": self.left_out,
+            "dates": None if self.dates is None else asdict(self.dates),
             "hits": [hit.to_json() for hit in self.hits],
         }
 

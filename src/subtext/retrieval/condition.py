@@ -6,27 +6,36 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date
 from difflib import get_close_matches
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dates import END, Interval, read_date, year_interval, year_of
 from subtext.errors import RequirementError
-from subtext.retrieval.stores.facets import DATE, ID, ORDER, TEXT, Condition, Test, Value, Year, dated
+from subtext.retrieval.answer import DateCounts
+from subtext.retrieval.stores.facets import DATE, ID, NUMBER, ORDER, TEXT, Condition, Test, Value
 from subtext.retrieval.stores.item import Side
 from subtext.retrieval.stores.store import View
+from subtext.retrieval.words import fold
 
 _AND = re.compile(r"\sand\s+", re.I)
 _SYNTAX = re.compile(r"\s*([^\s=<>!]+(?:\s+[^\s=<>!]+)*?)\s*([<>!]?=|<|>|(?<=\s)(?:in|contains)\b)\s*(.+?)\s*", re.S)
+_QUOTED = r"""(["'])((?:(?!\1).|\1\1)*)\1"""
+"""A value in quotation marks, of which those inside are doubled."""
+_WHOLE, _NEXT = re.compile(_QUOTED, re.S), re.compile(rf"\s*(?:{_QUOTED}\s*(?=,|$)|([^,]*))(?:,|$)", re.S)
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(\.\d+)?(?:e[+-]?\d+)?|[+-]?(\.\d+)", re.ASCII | re.I)
+"""A number; 007 is a name, and -0043 a year."""
+_OFFSET = re.compile(r".*\d:\d\d\S*?\s*(?:Z|[+-]\d\d(?::?\d\d)?)", re.ASCII | re.I)
+_EVER = Interval(-END, END, "")
 
 
 def parse(text: str) -> Condition:
-    """A condition as it is typed: `year >= 1990`, `place in Paris, Rome`, `title contains dog`, `taken < 2021-03-05`.
+    """A condition as it is typed: `year >= 1990`, `place in Paris, Rome`, `title contains dog`, `taken < um 1900`.
 
-    A value in quotation marks is a text. A number, `true`, `false` or a date is read as such; tests of equality also
-    compare it as a text. A date is a day, 2021-03-05, with or without a time, or a month, 2021-03.
+    A value in quotation marks is a text, and may have commas; a quotation mark inside it is doubled. A number, `true`,
+    `false` or a date of any notation is read as such; tests of equality also compare it as a text.
 
     Args:
         text: FIELD TEST VALUE.
@@ -39,9 +48,9 @@ def parse(text: str) -> Condition:
 
     Example:
         >>> parse("year>=1990"), parse('code = "7"').value
-        (Condition(field='year', test='>=', value=1990), '7')
-        >>> parse("code = 7").test, parse("code = 7").value
-        ('in', [7, '7'])
+        (Condition(field='year', test='>=', value=1990, certain=False), '7')
+        >>> parse("code = 7").value, parse('place in "Paris, Texas", Rome').value
+        ([7, '7'], ['Paris, Texas', 'Rome'])
     """
     match = _SYNTAX.fullmatch(text)
     if match is None:
@@ -53,17 +62,44 @@ def parse(text: str) -> Condition:
     if written.startswith("="):
         raise RequirementError(f"a condition tests equality by one =; it got {text!r}; write '{field} = VALUE'")
     if test == "contains" or field == TEXT:
-        return Condition(field, test, written.strip("\"'"))  # type: ignore[arg-type]
-    if test == "in" and written[0] + written[-1] in ("()", "[]"):
+        quoted = _WHOLE.fullmatch(written)
+        return Condition(field, test, _unquoted(quoted) if quoted else written)  # type: ignore[arg-type]
+    if test == "in" and _is_bracketed(written):
         raise RequirementError(
             f"'{field} in' needs values without brackets; it got {written}; write '{field} in {written[1:-1]}'"
         )
     if test in ("=", "!=", "in"):
-        texts = [text.strip() for text in written.split(",")] if test == "in" else [written]
-        values = [value for text in texts for value in _readings(text)]
+        values = _values(written) if test == "in" else _readings(written)
         several = test == "in" or len(values) > 1
         return Condition(field, "!=" if test == "!=" else "in" if several else "=", values if several else values[0])
-    return Condition(field, test, _readings(written)[0])  # type: ignore[arg-type]
+    value = _readings(written)[0]
+    if isinstance(value, Interval) and _OFFSET.fullmatch(written):
+        raise RequirementError(
+            f"'{field} {test}' compares the clock where an image was taken; it got {written}; leave out the offset "
+            "from UTC"
+        )
+    return Condition(field, test, value)  # type: ignore[arg-type]
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    return match[2].replace(2 * match[1], match[1])
+
+
+def _is_bracketed(written: str) -> bool:
+    """Whether brackets stand around several values, and not in some of them."""
+    closing = {"(": ")", "[": "]"}.get(written[0])
+    return closing is not None and written[-1] == closing and "," in written and closing not in written[:-1]
+
+
+def _values(written: str) -> list[Value]:
+    """The values of a list with commas, each once."""
+    values, position = list[Value](), 0
+    while position <= len(written):
+        match = _NEXT.match(written, position)
+        assert match is not None  # An empty value is one.
+        values += [_unquoted(match)] if match[1] else _readings(match[3].strip())
+        position = match.end() if match[0].endswith(",") else len(written) + 1
+    return list({(type(value), value): value for value in values}.values())
 
 
 def as_conditions(where: Sequence[Condition | str]) -> tuple[Condition, ...]:
@@ -83,14 +119,14 @@ def as_conditions(where: Sequence[Condition | str]) -> tuple[Condition, ...]:
 
 def _readings(written: str) -> list[Value]:
     """The values that a typed value may mean, the most specific first."""
-    if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
-        return [written[1:-1]]
+    if quoted := _WHOLE.fullmatch(written):
+        return [_unquoted(quoted)]
     if written in ("true", "false"):
         return [int(written == "true"), written]
-    for kind in (int, float):
-        with suppress(ValueError):
-            return [kind(written), written]
-    return [value for value in (dated(written), written) if value is not None]
+    if match := _NUMBER.fullmatch(written):
+        with suppress(ValueError, OverflowError):  # An integer of thousands of digits.
+            return [float(written) if match[1] or match[2] or "e" in written.lower() else int(written), written]
+    return [value for value in (read_date(written), written) if value is not None]
 
 
 def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool = True) -> NDArray[np.int64]:
@@ -110,6 +146,7 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
             value that contains another condition.
     """
     fields = view.fields(side) if where else []
+    where = [_named(condition, fields) for condition in where]
     missing = sorted({condition.field for condition in where if strict} - {TEXT, ID, *fields})
     if missing:
         near = get_close_matches(missing[0], fields, n=1)
@@ -121,16 +158,44 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
     for condition in where if strict else ():
         if condition.test in ORDER and isinstance(condition.value, str):
             _check_values_exist(view, side, condition, fields)
-    readings = [_read(view, side, condition) for condition in where]
-    keys = view.select(side, [reading[0] for reading in readings if len(reading) == 1]) if where else view.keys(side)
-    for reading in readings:
-        if len(reading) > 1:
-            keys = np.intersect1d(keys, np.concatenate([view.select(side, [condition]) for condition in reading]))
+    where = [_resolved(view, side, condition) for condition in where]
+    plain = [one for one in where if one.test != "!=" and len(_alternatives(view, side, one)) == 1]
+    keys = view.select(side, [_alternatives(view, side, one)[0][0] for one in plain]) if plain else view.keys(side)
+    for condition in where:
+        if condition not in plain:
+            keys = np.intersect1d(keys, _fulfilling(view, side, condition), assume_unique=True)
     # A field of another type matches nothing: only then its type is looked at.
     for condition in where if strict else ():
         if not len(keys) or condition.test == "!=":
             _check_values_exist(view, side, condition, fields)
     return keys
+
+
+def count_dates(view: View, side: Side, where: Sequence[Condition]) -> DateCounts | None:
+    """Count the items that meet conditions on dates, and those that have no date.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        where: Conditions on the metadata.
+
+    Returns:
+        The counts; None where no condition compares dates.
+    """
+    fields = view.fields(side) if where else []
+    where = [_named(condition, fields) for condition in where]
+    dated = [one for one in where if one.test != "contains" and _dates_of(one) and _has(view, side, one.field, DATE)]
+    if not dated:
+        return None
+    possible, certain = (
+        len(matching(view, side, [replace(one, certain=flag) for one in where], strict=False)) for flag in (False, True)
+    )
+    others = matching(view, side, [one for one in where if one not in dated], strict=False)
+    undated = np.zeros(len(others), dtype=np.bool_)
+    for field in {one.field for one in dated}:
+        with_date = [view.select(side, [Condition(field, ">=", value)]) for value in (_EVER, -1e300)]
+        undated |= ~np.isin(others, np.concatenate(with_date))
+    return DateCounts(possible, certain, int(undated.sum()))
 
 
 def missed(view: View, side: Side, where: Sequence[Condition], keys: NDArray[np.int64]) -> tuple[str, ...]:
@@ -150,8 +215,8 @@ def missed(view: View, side: Side, where: Sequence[Condition], keys: NDArray[np.
         name, equal = condition.field, condition.test == "!=" or (condition.test in ("=", "in") and not len(keys))
         for value in _lacking(view, side, condition) if equal else ():
             common = view.values(side, name, limit=5_000, max_distinct=2**62).common
-            plain = {str(item).casefold(): f"'{item}'" for item, _ in reversed(common)}
-            close = ", ".join(plain[match] for match in get_close_matches(value.casefold(), plain))
+            plain = {fold(str(item)): f"'{item}'" for item, _ in reversed(common)}
+            close = ", ".join(plain[match] for match in get_close_matches(fold(value), plain))
             hint = f"; the nearest: {close}" if close else f"; {_described(view, side, name)}" if common else ""
             notes.append(f"no {side[:-1]} has {name} '{value[:72]}'{hint}")
     return tuple(notes)
@@ -163,29 +228,116 @@ def _lacking(view: View, side: Side, condition: Condition) -> list[str]:
     return [text for text in texts if condition.field == TEXT or not _some(view, side, condition.field, text)]
 
 
+def require_dates(view: View, side: Side, field: str) -> None:
+    """Require that items can be ordered by the dates of a field.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        field: The field.
+
+    Raises:
+        RequirementError: For a field that no item has, and for one without dates.
+    """
+    fields = view.fields(side)
+    if field not in fields:
+        names = ", ".join(fields) or "none"
+        raise RequirementError(
+            f"order needs a field that some {side} have; it got '{field}'; there are {names}", field="order"
+        )
+    if not _has(view, side, field, DATE) and not _has(view, side, field):
+        kind = _described(view, side, field)
+        raise RequirementError(f"order needs a field with dates; {kind}; name another", field="order")
+
+
 def _some(view: View, side: Side, name: str, typed: str) -> bool:
     """Whether some item has the value that is typed so."""
-    values = [value for value in _readings(typed) if not isinstance(value, int) or abs(value) < 2**63]
-    return bool(len(view.select(side, _read(view, side, Condition(name, "in", [*values, typed])))))
+    condition = Condition(name, "in", [*_readings(typed), typed])
+    try:
+        return bool(len(_fulfilling(view, side, _resolved(view, side, condition))))
+    except RequirementError:  # It fits two items.
+        return True
 
 
-def _has_dates(view: View, side: Side, field: str) -> bool:
-    """Whether some value of a field is a date with a day."""
-    cached = f"dates in {field} of {side}"
+def _named(condition: Condition, fields: Sequence[str]) -> Condition:
+    """A condition with the name of its field as the items have it, where only one is folded alike."""
+    name = condition.field
+    alike = [field for field in fields if fold(field) == fold(name)] if name not in (TEXT, ID, *fields) else []
+    return replace(condition, field=alike[0]) if len(alike) == 1 else condition
+
+
+def _has(view: View, side: Side, field: str, suffix: str = "") -> bool:
+    """Whether some text of a field is a date, or a number, by the suffix; without one, whether it has numbers."""
+    cached = f"{field}{suffix} of {side}"
     if cached not in view.cache:
-        view.cache[cached] = view.values(side, field + DATE, limit=0, max_distinct=0).has_numbers
+        values = view.values(side, field + suffix, limit=0, max_distinct=0)
+        view.cache[cached] = values.has_texts if suffix == DATE else values.has_numbers
     return bool(view.cache[cached])
 
 
-def _read(view: View, side: Side, condition: Condition) -> list[Condition]:
-    """Conditions of which one has to hold: on a field with dates, a number of four digits is a year as well."""
-    years = [Year(value, 1, 1) for value in condition.values if type(value) is int and 1000 <= value <= 9999]
-    if not years or condition.field == ID or not _has_dates(view, side, condition.field):
-        return [condition]
-    if condition.test in ORDER:
-        return [condition, replace(condition, value=years[0])]
-    texts = [f"{year}{month}" for year in years for month in ("", *(f"-{number:02}" for number in range(1, 13)))]
-    return [Condition(condition.field, "!=" if condition.test == "!=" else "in", [*condition.values, *years, *texts])]
+def _resolved(view: View, side: Side, condition: Condition) -> Condition:
+    """A condition on ids with the ids that its values mean."""
+    if condition.field != ID or condition.test == "contains":
+        return condition
+    names = list(dict.fromkeys(str(value) for value in condition.values))
+    ids = view.resolve(side, names)
+    return replace(condition, test="!=" if condition.test == "!=" else "in", value=[ids.get(it, it) for it in names])
+
+
+def _dates_of(condition: Condition) -> list[Interval]:
+    """The dates that the values of a condition may mean: a whole number may be a year."""
+    return condition.dates + [
+        year_interval(value) for value in condition.others if type(value) is int and abs(value) <= 9999
+    ]
+
+
+def _alternatives(view: View, side: Side, condition: Condition) -> list[list[Condition]]:
+    """Lists of conditions of which one has to hold as a whole, for a condition other than "!=".
+
+    Numbers are compared with texts that are numbers, and dates with numbers that are years, too.
+    """
+    field, test = condition.field, condition.test
+    if field in (TEXT, ID) or test == "contains":
+        return [[condition]]
+    numbers = [value for value in condition.others if not isinstance(value, str)]
+    found = [[condition]]
+    if numbers and _has(view, side, field, NUMBER):
+        value = numbers[0] if test in ORDER else numbers
+        found.append([Condition(field + NUMBER, test if test in ORDER else "in", value)])
+    dates = _dates_of(condition)
+    if not dates or not _has(view, side, field, DATE):
+        return found
+    years = dates[len(condition.dates) :]
+    if years:
+        found.append(
+            [replace(condition, test=test if test in ORDER else "in", value=years[0] if test in ORDER else years)]
+        )
+    if condition.dates and _has(view, side, field):
+        name = "=" if test == "in" else test
+        found += [_years(field, name, date, certain=condition.certain) for date in condition.dates]
+    return found
+
+
+def _years(field: str, test: str, interval: Interval, *, certain: bool) -> list[Condition]:
+    """What fulfils a condition on a date among the numbers of a field, as years."""
+    first, last = interval.first, interval.last
+    lowest = year_of(last + 1) if test == ">" else year_of(first)
+    highest = year_of(first - 1) if test == "<" else year_of(last)
+    if certain:
+        lowest = (year_of(last) if test == ">" else year_of(first - 1)) + 1
+        highest = (year_of(first) if test == "<" else year_of(last + 1)) - 1
+    below, above = Condition(field, "<=", highest), Condition(field, ">=", lowest)
+    return [above, below] if test == "=" else [below] if test in ("<", "<=") else [above]
+
+
+def _fulfilling(view: View, side: Side, condition: Condition) -> NDArray[np.int64]:
+    """Keys of the items that fulfil one condition, ascending."""
+    if condition.test == "!=":
+        # What certainly is equal is not possibly unequal.
+        equal = replace(condition, test="in", value=list(condition.values), certain=not condition.certain)
+        return np.setdiff1d(view.keys(side), _fulfilling(view, side, equal), assume_unique=True)
+    parts = [view.select(side, part) for part in _alternatives(view, side, condition)]
+    return np.unique(np.concatenate(parts))
 
 
 def _check_values_exist(view: View, side: Side, condition: Condition, fields: Sequence[str]) -> None:
@@ -200,23 +352,31 @@ def _check_values_exist(view: View, side: Side, condition: Condition, fields: Se
         if test == "in" and len(parts) > 1 and all(_some(view, side, name, part) for part in parts):
             advice = f"it got {value!r}; write '{name} in {', '.join(parts)}'"
             raise RequirementError(f"'{name} in' needs commas between its values; {advice}")
-        if test in ("=", "!=", "in") and dated(value) is None and _has_dates(view, side, name):
+        if test in ("=", "!=", "in") and read_date(value) is None and _is_of_dates(view, side, name):
             _require_comparable(view, side, Condition(name, "!=" if test == "!=" else "=", value))
     if test in ORDER:
-        _require_comparable(view, side, _read(view, side, condition)[-1])
+        _require_comparable(view, side, condition)
+
+
+def _is_of_dates(view: View, side: Side, name: str) -> bool:
+    """Whether most values of a field are dates."""
+    dates, values = (view.values(side, name + suffix, limit=0, max_distinct=0) for suffix in (DATE, ""))
+    return 2 * dates.distinct > values.distinct
 
 
 def _require_comparable(view: View, side: Side, condition: Condition) -> None:
     """Raise RequirementError where a field has nothing that the value of a condition is compared with."""
     values = view.values(side, condition.field, limit=0, max_distinct=0)
-    usable = values.date_range is not None if isinstance(condition.value, date) else values.has_numbers
+    usable = _dates_of(condition) and _has(view, side, condition.field, DATE)
+    if not condition.dates:
+        usable = usable or values.has_numbers or _has(view, side, condition.field, NUMBER)
     if isinstance(condition.value, str) or not usable:
-        day = "name a day, a month or a year, as in 2021-03-05"
+        day = "name a day, a month or a year, as in 2021-03-05, or um 1900"
         advice = (
             "name a number"
             if values.has_numbers
             else day
-            if values.date_range is not None
+            if _has(view, side, condition.field, DATE)
             else "test it by = or contains"
         )
         raise RequirementError(
@@ -228,6 +388,6 @@ def _require_comparable(view: View, side: Side, condition: Condition) -> None:
 def _described(view: View, side: Side, name: str) -> str:
     """A field with its type and three of its values, for a message."""
     values = view.values(side, name, limit=3, max_distinct=2**62)
-    kind = "a number" if not values.has_texts else "a date" if values.date_range is not None else "text"
+    kind = "a number" if not values.has_texts else "a date" if _is_of_dates(view, side, name) else "text"
     kind = "text and numbers" if values.has_texts and values.has_numbers else kind
     return f"'{name}' is {kind} ({', '.join(str(value) for value, _ in values.common)})"

@@ -16,7 +16,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
-from subtext.retrieval.condition import as_conditions, matching, missed
+from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -31,8 +31,8 @@ from subtext.retrieval.query import (
     suggest_words,
 )
 from subtext.retrieval.rerank import Reranker
-from subtext.retrieval.stores.facets import Condition
-from subtext.retrieval.stores.item import SIDES, Hits, Side
+from subtext.retrieval.stores.facets import Condition, earliest, in_order
+from subtext.retrieval.stores.item import SIDES, Hits, Side, require_directions
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.text_side import TextSide
@@ -108,8 +108,12 @@ class Index:
         """(N K D) vectors of texts; raises as `embed_text`."""
         self._require_texts(texts)
         if self._text_side is not None:
-            return self._text_side(texts)
-        return self.model.embed_texts(texts).vectors.float().numpy()
+            vectors = self._text_side(texts)
+        else:
+            vectors = self.model.embed_texts(texts).vectors.float().numpy()
+        for text, own in zip(texts, vectors, strict=True):
+            require_directions(own, f"the query {text[:60]!r}")
+        return vectors
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Index:
@@ -145,6 +149,9 @@ class Index:
         top: int = 10,
         target: Literal["images", "texts"] = "images",
         where: Sequence[Condition | str] = (),
+        dates: Literal["possible", "certain"] = "possible",
+        order: str | None = None,
+        descending: bool = False,
         lexical: bool | None = None,
         hubness: Literal["csls", "softmax"] | None = None,
         diversity: float = 0.0,
@@ -171,6 +178,10 @@ class Index:
             top: Number of results, 1 or more.
             target: "images" or "texts".
             where: Conditions on the metadata; all must be true.
+            dates: "possible": items whose dates may fulfil the conditions; "certain": those whose dates do on every
+                day that they may be.
+            order: A metadata field with dates, in whose order the best `top` results are shown; undated ones last.
+            descending: The latest date comes first.
             lexical: Also matches the words themselves (BM25); None decides by the query.
             hubness: Correction of items that are similar to nearly every query: "csls" or "softmax".
             diversity: From 0 to 1: ranks near-duplicates lower.
@@ -204,6 +215,9 @@ class Index:
                 top=top,
                 target=target,
                 where=tuple(where),
+                dates=dates,
+                order=order,
+                descending=descending,
                 lexical=lexical,
                 hubness=hubness,
                 diversity=diversity,
@@ -230,7 +244,7 @@ class Index:
             DataError: As `search`.
         """
         if rerank is not None:
-            return rerank.rerank(query, self.answer(rerank.first_stage(query)))
+            return _ordered(rerank.rerank(query, self.answer(rerank.first_stage(query))), query)
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
@@ -268,8 +282,11 @@ class Index:
                     ),
                 )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
+            if query.order is not None:
+                require_dates(view, side, query.order)
             among = matching(view, side, conditions) if conditions else None
             notes += () if among is None else missed(view, side, conditions, among)
+            counts = count_dates(view, side, conditions)
             depth = query.top if query.by_score else max(query.top, query.depth)
             result = combined.search(view, side, depth, among=among)
             modality, judgement = parts[0].modality, None
@@ -306,7 +323,7 @@ class Index:
             filtered = query.min_probability is not None
             shown = None if by_words or (rare and not filtered) else judgement
             answer = self._answer(view, side, result, shown, why, even_if_weak=filtered)
-            answer = replace(answer, notes=notes, left_out=count - len(result.keys))
+            answer = replace(answer, notes=notes, left_out=count - len(result.keys), dates=counts)
         unit: Literal["cosine", "deviations", "bm25"]
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
@@ -320,7 +337,7 @@ class Index:
             suggestions=suggestions,
             rare_words=rare,
         )
-        return self._described(answer, query)
+        return _ordered(self._described(answer, query), query)
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
@@ -350,7 +367,8 @@ class Index:
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
             batchable = query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
-            groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
+            key = (query.target, repr(query.where), query.dates)
+            groups.setdefault(key if batchable else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
             group = [queries[row] for row in rows]
@@ -367,7 +385,7 @@ class Index:
         texts = [str(query.positive_text) for query in queries]
         first, vectors = queries[0], self._embed_texts(texts)
         top = max(query.top for query in queries)
-        answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
+        answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.conditions)
         return [
             self._described(replace(answer, hits=answer.hits[: query.top]), query)
             for query, answer in zip(queries, answers, strict=True)
@@ -406,14 +424,17 @@ class Index:
             )
         if side == source and source in self._distanced:
             vectors = self._distanced[source].means_alone(vectors)
+        for row, own in enumerate(vectors):
+            require_directions(own, f"query {row}")
         conditions = as_conditions(where)
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
             notes = () if among is None else missed(view, side, conditions, among)
+            counts = count_dates(view, side, conditions)
             results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
             return [
-                replace(self._answer(view, side, result, judgement), notes=notes)
+                replace(self._answer(view, side, result, judgement), notes=notes, dates=counts)
                 for result, judgement in zip(results, judgements, strict=True)
             ]
 
@@ -428,8 +449,8 @@ class Index:
             (K D) float32; None if there is no such item.
         """
         with self.store.reading() as view:
-            key = view.keys_of(side, [name]).get(name)
-            return None if key is None else view.vectors(side, np.array([key]))[0]
+            known = view.resolve(side, [name])
+            return view.vectors_of(side, list(known.values()))[0] if known else None
 
     def known_words(self, text: str) -> dict[str, bool] | None:
         """Check which words of a text are in the model's vocabulary.
@@ -553,7 +574,9 @@ class Index:
         if kind != "item":
             if kind == "text":
                 return Part(weight, self._embed_texts([value])[0], "texts")
-            return Part(weight, self.embed_image(value).vectors[0].float().numpy(), "images")
+            vectors = self.embed_image(value).vectors[0].float().numpy()
+            require_directions(vectors, "the image of the query")
+            return Part(weight, vectors, "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
             known = ids_of(view, side, [name]).get(name)
@@ -618,6 +641,7 @@ class Index:
         lists = {"like": list(query.like), "not_like": list(query.not_like), "not_text": query.not_text}
         about |= {name: value for name, value in lists.items() if value}
         about |= {"phrases": list(query.phrases)} if query.phrases else {}
+        about |= {"order": query.order, "descending": query.descending} if query.order is not None else {}
         where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
         return replace(
             answer,
@@ -626,3 +650,11 @@ class Index:
             fit=answer.fit if answer.hits or answer.left_out else None,
             request={"query": about, "where": where, "index": str(self.store.path)},
         )
+
+
+def _ordered(answer: Answer, query: Query) -> Answer:
+    """The answer with its hits in the order of the query."""
+    if query.order is None:
+        return answer
+    dates = [earliest(hit.metadata, query.order) for hit in answer.hits]
+    return replace(answer, hits=[answer.hits[row] for row in in_order(dates, descending=query.descending)])

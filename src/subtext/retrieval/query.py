@@ -22,7 +22,7 @@ from subtext.retrieval.confidence import Background, sample
 from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
 from subtext.retrieval.stores.store import View
-from subtext.retrieval.words import words
+from subtext.retrieval.words import query_words, spelt_words, words
 from subtext.text_helpers import listed
 
 _AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
@@ -48,6 +48,10 @@ class Query:
         top: Number of results.
         target: "images" or "texts".
         where: Conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true.
+        dates: Which items fulfil a condition on dates, of which only a first and a last day may be known: those that
+            "possible" fulfil it, or those that do for "certain".
+        order: A metadata field with dates. The best `top` results are shown in its order, the undated ones last.
+        descending: The latest date comes first.
         lexical: Also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None
             decides by the query. It needs text alone and no `min_probability`. It also needs a phrase in quotes, a
             number, a capitalised name, or a word that is rare or absent in the training texts; and a text of the index
@@ -76,6 +80,9 @@ class Query:
     top: int = 10
     target: Side = "images"
     where: Sequence[Condition | str] = ()
+    dates: Literal["possible", "certain"] = "possible"
+    order: str | None = None
+    descending: bool = False
     lexical: bool | None = None
     hubness: Literal["csls", "softmax"] | None = None
     diversity: float = 0.0
@@ -95,6 +102,10 @@ class Query:
             if not least <= value <= most:
                 limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
                 raise RequirementError(f"{name} needs to be {limits}; it got {value}", field=name)
+        if self.dates not in ("possible", "certain"):
+            raise RequirementError(f"dates needs to be possible or certain; it got '{self.dates}'", field="dates")
+        if self.descending and self.order is None:
+            raise RequirementError("descending needs a field to order by (order); leave it out", field="descending")
         if self.hubness not in (None, "csls", "softmax"):
             raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'", field="hubness")
         if self.captions and (self.hubness or self.target != "images" or not self.text_only):
@@ -163,13 +174,14 @@ class Query:
     @property
     def batchable(self) -> bool:
         """Whether this is one text or one image, ranked by score, so that it can be part of a batch."""
-        simple = self.by_score and self.min_probability is None and not self.explain
+        simple = self.by_score and self.min_probability is None and not self.explain and self.order is None
         return simple and len(self.parts) == 1 and self.parts[0][0] != "item"
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """`where`, parsed."""
-        return as_conditions(self.where)
+        """`where`, parsed, with `dates`."""
+        certain = self.dates == "certain"
+        return tuple(replace(it, certain=True) if certain else it for it in as_conditions(self.where))
 
     @property
     def cache_key(self) -> Hashable:
@@ -326,7 +338,7 @@ class CombinedQuery:
 
 
 def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
-    """The ids of items that are named by their id, or by the path of an image as an answer shows it.
+    """The ids of items that are named by their id (`View.resolve`) or by the path of an image as an answer shows it.
 
     Paths cost a look at every item; a name that is neither an id nor a file of today costs none.
 
@@ -337,8 +349,11 @@ def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
 
     Returns:
         Name -> id of each that is in the index.
+
+    Raises:
+        RequirementError: For a name that is no id and fits two.
     """
-    ids = {row.id: row.id for row in view.rows(side, ids=names)}
+    ids = view.resolve(side, names)
     root = Path(view.manifest.root)
     unknown = {str(root / name): name for name in names if name not in ids}
     # `Path.exists` raises for a name that no file can have, such as one that is too long.
@@ -373,14 +388,13 @@ def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence
     keys = [key for key, _ in view.search_text(text, top=EVIDENCE)]
     written: dict[str, set[bool]] = {}
     for row in view.rows("texts", keys=keys):
-        for word in re.findall(r"\w+", row.text or ""):
-            written.setdefault("".join(words(word)), set()).add(word[0].isupper())
-    strange = {"".join(words(word)) for word in unknown}
-    for word in re.findall(r"\w+", text):
-        plain = "".join(words(word))
-        name = word[0].isupper() and written.get(plain) == {True}
-        if plain in written and (name or plain in strange or any(sign.isdigit() for sign in word)):
-            exact.append(word)
+        for spelt, word in spelt_words(row.text or ""):
+            written.setdefault(word, set()).add(spelt[0].isupper())
+    strange = {part for word in unknown for part in query_words(word)}
+    for spelt, word in spelt_words(text):
+        name = spelt[0].isupper() and written.get(word) == {True}
+        if word in written and (name or word in strange or any(sign.isdigit() for sign in word)):
+            exact.append(spelt)
     return tuple(dict.fromkeys(exact))
 
 
@@ -402,7 +416,8 @@ def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, .
     if query.lexical and query.text:
         rows = view.rows("texts", keys=[key for key, _ in view.search_text(query.text, top=EVIDENCE)])
         present = {word for row in rows for word in words(row.text or "")}.union(words(" ".join(absent)))
-        doubtful = [w for w in dict.fromkeys(re.findall(r"\w+", query.text)) if not present.issuperset(words(w))]
+        spelt = dict(spelt_words(query.text))
+        doubtful = [shown for shown, word in spelt.items() if word not in present]
         absent += [word for word in doubtful if not view.search_text(word, top=1)]
     return ("no text has " + listed([f"'{text[:WIDTH]}'" for text in absent], WORDS_SHOWN),) if absent else ()
 

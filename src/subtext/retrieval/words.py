@@ -1,12 +1,16 @@
-"""Words of texts, as they are searched: the same in every database, whatever its language settings.
+"""Letters and words as they are compared: the same for words, filters, ids and lists of values, in every store.
 
-Letters, digits and private signs make words; capitals, accents and other marks do not count. This is what the folder
-store's FTS5 does (tokenizer unicode61), so that both stores find the same texts by the same words. Signs that are
-younger than its tables (Unicode 6.1) are words to FTS5, such as the skin tones of emoji; here they are none.
+`fold` makes one spelling of those that differ only in case, accents (as one character or two) or form: ß is ss, final
+sigma a sigma, Ё is Е, a ligature its letters, and a Turkish i with or without a dot an i. `words` are made of folded
+letters, digits and private signs. A text without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) has each sign
+and each pair of neighbours as its words, as in Lucene's CJKAnalyzer; a query has its pairs.
+
+Databases get the folded words and split nothing themselves.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -19,6 +23,66 @@ SATURATION, LENGTH = 1.2, 0.75
 LEAST = 1e-6
 """Weight of a word that more than half of the texts have, as in FTS5."""
 
+_LETTERS = {"ı": "i", "æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ħ": "h", "ŧ": "t"}
+"""Letters that Unicode does not take apart, and that readers write otherwise."""
+_MEANT = {0, 7, 8, 9, *range(84, 133)}
+"""Combining classes of marks that make another letter: vowels of India and Thailand, か and が; others are accents."""
+_UNSEEN = re.compile("[\u034f\u180b-\u180d\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Variation selectors; joiners, soft hyphens and marks of direction are not seen either."""
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u303b\u3040-\u30ff"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+
+
+class _Folded(dict[int, str]):
+    """What each character is folded to, computed once; for words, what separates them is a space."""
+
+    def __init__(self, *, for_words: bool) -> None:
+        super().__init__()
+        self.for_words = for_words
+
+    def __missing__(self, code: int) -> str:
+        signs = []
+        apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", chr(code)).casefold())
+        for sign in apart:
+            kind = unicodedata.category(sign)
+            accent = kind in ("Mn", "Me") and unicodedata.combining(sign) not in _MEANT
+            if accent or kind == "Cf" or _UNSEEN.fullmatch(sign):
+                continue
+            signs.append(_LETTERS.get(sign, sign))
+        folded = unicodedata.normalize("NFC", "".join(signs))
+        if self.for_words:
+            folded = "".join(
+                sign if unicodedata.category(sign)[0] in "LNM" or unicodedata.category(sign) == "Co" else " "
+                for sign in folded
+            )
+        self[code] = folded
+        return folded
+
+
+_VALUES, _WORDS = _Folded(for_words=False), _Folded(for_words=True)
+
+
+def fold(text: str) -> str:
+    """One spelling of a text for those that differ only in case, accents or form; spaces are one each.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        The text as it is compared.
+
+    Example:
+        >>> fold("Zürich") == fold("ZU\u0308RICH"), fold("Große  Straße"), fold("ΟΔΟΣ") == fold("οδός")
+        (True, 'grosse strasse', True)
+        >>> fold("Ёлка") == fold("елка"), fold("ﬁne œuvre"), fold("İzmir") == fold("ızmir")
+        (True, 'fine oeuvre', True)
+    """
+    plain = text.lower() if text.isascii() else unicodedata.normalize("NFC", text).translate(_VALUES)
+    return " ".join(plain.split())
+
 
 def words(text: str) -> list[str]:
     """The words of a text, in their order.
@@ -27,18 +91,92 @@ def words(text: str) -> list[str]:
         text: Any text.
 
     Returns:
-        Words without capitals and accents.
+        Folded words.
 
     Example:
-        >>> words("The café's N°7 — ÉTÉ!")
-        ['the', 'cafe', 's', 'n', '7', 'ete']
+        >>> words("The café's N°7 — ÉTÉ! IMG_2041, 1987-118, re16tgk")
+        ['the', 'cafe', 's', 'n', '7', 'ete', 'img', '2041', '1987', '118', 're16tgk']
+        >>> words("白い犬")
+        ['白', '白い', 'い', 'い犬', '犬']
     """
-    plain = "".join(
-        sign if unicodedata.category(sign)[0] in "LN" or unicodedata.category(sign) == "Co" else " "
-        for sign in unicodedata.normalize("NFD", text)
-        if unicodedata.category(sign) != "Mn"
-    )
-    return [word[:LONGEST] for word in plain.casefold().split()]
+    if text.isascii():
+        return [word[:LONGEST] for word in _ASCII_WORD.findall(text.lower())]
+    folded = unicodedata.normalize("NFC", text).translate(_WORDS)
+    return [part for word in folded.split() for part in _parts(word)]
+
+
+def query_words(text: str) -> list[str]:
+    """The words by which a query is ranked: of a text without spaces the pairs, which say more than single signs.
+
+    Args:
+        text: Words of a query.
+
+    Returns:
+        Folded words.
+
+    Example:
+        >>> query_words("白い犬 dog"), query_words("犬")
+        (['白い', 'い犬', 'dog'], ['犬'])
+    """
+    if text.isascii():
+        return words(text)
+    folded = unicodedata.normalize("NFC", text).translate(_WORDS)
+    return [part for word in folded.split() for part in _parts(word, single=False)]
+
+
+def spelt_words(text: str) -> list[tuple[str, str]]:
+    """The words of a query with their spelling.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        (as it is written, folded word) of each.
+
+    Example:
+        >>> spelt_words("Évian IMG_2041")
+        [('Évian', 'evian'), ('IMG', 'img'), ('2041', '2041')]
+    """
+    chunks = [chunk for chunk in re.split(r"[\s_]+|(?<=\w)[^\w\s](?=\w)", unicodedata.normalize("NFC", text)) if chunk]
+    spelt = []
+    for chunk in chunks:
+        own = query_words(chunk)
+        # A word of signs without spaces is shown by its pairs.
+        shown = re.sub(r"^[\W_]+|[\W_]+$", "", chunk) or chunk
+        spelt += [(shown if len(own) == 1 else word, word) for word in own]
+    return spelt
+
+
+def _parts(word: str, *, single: bool = True) -> list[str]:
+    """A word, or the signs and pairs of its stretches that are written without spaces."""
+    if not _UNSPACED.search(word):
+        return [word[:LONGEST]]
+    parts, end = list[str](), 0
+    for match in _UNSPACED.finditer(word):
+        parts += [word[end : match.start()][:LONGEST]] if match.start() > end else []
+        signs = list[str]()
+        for sign in match[0]:
+            if signs and unicodedata.category(sign)[0] == "M":
+                signs[-1] += sign
+            else:
+                signs.append(sign)
+        for number, sign in enumerate(signs):
+            parts += [sign] if single or len(signs) == 1 else []
+            parts += [sign + signs[number + 1]] if number + 1 < len(signs) else []
+        end = match.end()
+    return parts + ([word[end:][:LONGEST]] if end < len(word) else [])
+
+
+def spaced(text: str) -> str:
+    """The words of a text between spaces, as FTS5 gets them.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        Its words, joined.
+    """
+    return " ".join(words(text))
 
 
 def as_vector(text: Sequence[str]) -> str:

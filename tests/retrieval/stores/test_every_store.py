@@ -177,7 +177,7 @@ def test_empty_change_is_none_and_invalid_items_raise(place: Store) -> None:
         writer.put(stored_items.texts(range(0)))
         writer.put(Change("texts", links=[("p1", "t1")]))
         assert writer.manifest.generation == before
-        with pytest.raises(SearchIndexError, match="finite vectors; 1 are not, the first of item 'p51'"):
+        with pytest.raises(SearchIndexError, match="1 vector of images is not: 'p51'"):
             writer.put(Change("images", [stored_items.picture(50), stored_items.picture(51)], bad))
         with pytest.raises(
             SearchIndexError, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"

@@ -174,7 +174,7 @@ def test_invalid_items_raise_and_change_nothing(folder: Folder) -> None:
         "images", [stored_items.picture(50), stored_items.picture(50)], stored_items.vectors(range(50, 52), 2)
     )
     with folder.writing("add") as writer:
-        with pytest.raises(SearchIndexError, match="finite vectors; 1 are not, the first of item 'p51'"):
+        with pytest.raises(SearchIndexError, match="1 vector of images is not: 'p51'"):
             writer.put(Change("images", [stored_items.picture(50), stored_items.picture(51)], bad))
         with pytest.raises(
             SearchIndexError, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
+from subtext.data.dates import read_date
 from subtext.data.embedded import TEXT_FIELDS
 from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import RESERVED, Columns, Source, read_object
@@ -110,9 +111,17 @@ def _about(part: Mapping[str, Any]) -> dict[str, Any]:
         "caption": " ".join(_texts(part.get("summary") or part.get("description"))),
         "credit": "; ".join(_texts(credit)) or fields.get("credit"),
         "rights": part.get("rights") or part.get("license") or fields.get("rights"),
-        "date": date.removesuffix("T00:00:00Z") if isinstance(date, str) else fields.get("date"),
+        "date": _dates(fields.get("date"), date.removesuffix("T00:00:00Z") if isinstance(date, str) else None),
     }
     return {name: value for name, value in fields.items() if value}
+
+
+def _dates(written: Any, navigated: str | None) -> Any:
+    """The date as it is written; that of the navigation as well where the other cannot be compared."""
+    texts = written if isinstance(written, list) else [written] if written else []
+    if navigated is None or any(read_date(text) for text in texts):
+        return written
+    return [*texts, navigated] if texts else navigated
 
 
 def _texts(value: Any) -> list[str]:

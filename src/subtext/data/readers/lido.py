@@ -15,6 +15,7 @@ from xml.etree.ElementTree import Element
 from defusedxml.ElementTree import parse
 
 from subtext.data.dataset import RowIssue
+from subtext.data.dates import read_date
 from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import Columns, Source
 from subtext.errors import DataError
@@ -32,7 +33,6 @@ _FIELDS = {
 }
 _OF_EVENT = {
     "byline": ("displayActorInRole", "actor/nameActorSet/appellationValue"),
-    "date": ("eventDate/date/earliestDate", "eventDate/displayDate"),
     "city": ("eventPlace/place/namePlaceSet/appellationValue", "eventPlace/displayPlace"),
 }
 _LISTS = ("keywords",)
@@ -108,7 +108,20 @@ def _about(record: Element) -> dict[str, Any]:
     for event in [*produced, *events][:1]:
         for field, paths in _OF_EVENT.items():
             fields[field] = next(filter(None, ("; ".join(_values(event, path)) for path in paths)), "")
+        fields["date"] = _dates(event)
     return {field: value for field, value in fields.items() if value}
+
+
+def _dates(event: Element) -> Any:
+    """When an event was: as it is shown, and from the earliest to the latest date where these say something else."""
+    shown = "; ".join(_values(event, "eventDate/displayDate"))
+    earliest, latest = (_values(event, f"eventDate/date/{end}Date") for end in ("earliest", "latest"))
+    ends = [" ".join((earliest or latest)[:1]), " ".join((latest or earliest)[:1])]
+    span = ends[0] if ends[0] == ends[1] else "/".join(ends)
+    own, exact = read_date(shown), read_date(span)
+    if not shown or not span or (own and exact and (own.first, own.last) == (exact.first, exact.last)):
+        return shown or span
+    return [shown, span]
 
 
 def _values(part: Element, path: str) -> list[str]:

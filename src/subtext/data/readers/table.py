@@ -7,7 +7,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, time
 from pathlib import Path
@@ -15,9 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import RowIssue
-from subtext.data.dates import parse_date
+from subtext.data.dates import days, read_date
 from subtext.data.folders import TABLES, visible, with_unlisted
-from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
+from subtext.data.rows import (
+    MARK,
+    RESERVED,
+    Columns,
+    Record,
+    Source,
+    clean_name,
+    described,
+    rows_of,
+    valid,
+    with_lists,
+    with_roles,
+)
 from subtext.errors import DataError
 from subtext.text_helpers import counted, install_hint
 
@@ -32,8 +44,9 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:([.,])\d+)?", re.ASCII)
 """A number in a cell; 007 is a name. A comma is a point where semicolons separate the cells."""
-_UNCLEAR = re.compile(r"-?\d+((\.\d{3})*,\d+|(,\d{3})+\.\d+)|\d\d?([/.-])\d\d?\4(\d\d){1,2}", re.ASCII)
-"""A number or a date of more than one meaning: 1,250 or 03/05/2021."""
+_UNCLEAR = re.compile(r"-?\d+((\.\d{3})*,\d+|(,\d{3})+\.\d+)", re.ASCII)
+"""A number of more than one meaning: 1,250."""
+_SLASHES = re.compile(r"(\d\d?)[/-](\d\d?)[/-]\d{4}", re.ASCII)
 _TEXTS = {*RESERVED, "labels"}
 """Columns that are no numbers and no dates, whatever they look like."""
 _MAX_FIELD_SIZE = 64 * 2**20
@@ -118,10 +131,10 @@ def records(path: Path, prefix: str = "") -> Iterator[Record]:
 
 
 def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") -> Iterator[Record]:
-    """Read a file of pairs under the names of roles; in CSV, columns of numbers or dates alone become these.
+    """Read a file of pairs under the names of roles; in CSV, columns of numbers alone become these.
 
-    Numbers become those of JSON, dates texts of ISO 8601. A column with other cells beside its numbers or dates stays a
-    text, and a note says so.
+    Other cells stay as they are written; dates are compared as such wherever they stand, and so are numbers. A column
+    of mixed kinds gets a note.
 
     Args:
         path: The file.
@@ -129,44 +142,111 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         prefix: Text before the position of each row.
 
     Yields:
-        As `records`, with a note on columns of mixed kinds.
+        As `records`, with notes on columns of mixed kinds.
     """
+    suffix = path.suffix.lower()
 
     def named() -> Iterator[Record]:
-        header = path.suffix.lower() in (*SEPARATORS, ".xlsx", ".parquet")
-        return with_roles(records(path, prefix), columns or {}, path.name, header=header)
+        header = suffix in (*SEPARATORS, ".xlsx", ".parquet")
+        for where, row in with_roles(records(path, prefix), columns or {}, path.name, header=header):
+            yield where, row if isinstance(row, RowIssue) else with_lists(row)
 
-    if path.suffix.lower() not in SEPARATORS:
-        yield from named()
+    cells = _Cells(_separator(path) == ";" if suffix in SEPARATORS else None)
+    if suffix not in SEPARATORS:
+        for where, row in named():
+            if not isinstance(row, RowIssue):
+                cells.count(where, row)
+            yield where, row
+        yield from cells.notes(path.name)
         return
-    kinds: dict[str, dict[str, tuple[str, str, int]]] = {}
-    points, semicolons = dict[str, str](), _separator(path) == ";"
-    for where, row in named():
-        for name, cell in () if isinstance(row, RowIssue) else row.items():
-            if isinstance(cell, str) and name not in _TEXTS:
-                kind = "dates" if parse_date(cell) else "unclear cells" if _UNCLEAR.fullmatch(cell) else "texts"
-                if number := _NUMBER.fullmatch(cell):
-                    # Of 1.250 and 12,50 in one column, nothing says which one is a thousand.
-                    point = number[1] and points.setdefault(name, number[1] if semicolons else ".")
-                    kind = "numbers" if point == number[1] else "unclear cells"
-                first = kinds.setdefault(name, {}).get(kind, (where, cell, 0))
-                kinds[name][kind] = (*first[:2], first[2] + 1)
-    for name, counts in kinds.items():
-        (main, (*_, count)), *others = sorted(counts.items(), key=lambda kind: -kind[1][2])
-        if main != "texts" and (others or main == "unclear cells"):
-            where, cell, _ = others[0][1] if others else counts[main]
-            has = f"{counted(count, main[:-1])} {'and' if others else 'such as'} '{cell[:40]}' ({where})"
-            note = f"column '{name}' has {has}; it is read as text, so < and > hold for none of it"
-            yield path.name, RowIssue(path.name, note, name=f"'{name}'", fatal=False)
-    of_column = {name: next(iter(counts)) for name, counts in kinds.items() if len(counts) == 1}
-    readings = {name: _READINGS[kind] for name, kind in of_column.items() if kind in _READINGS}
     for where, row in named():
         if not isinstance(row, RowIssue):
-            row = {n: readings[n](c.replace(",", ".")) if c and n in readings else c for n, c in row.items()}
+            cells.count(where, row)
+    yield from cells.notes(path.name)
+    for where, row in named():
+        if not isinstance(row, RowIssue):
+            row = {n: json.loads(c.replace(",", ".")) if c and n in cells.numeric else c for n, c in row.items()}
         yield where, row
 
 
-_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": parse_date}
+_FEW = 10
+"""Of so many texts a number or a date among them is one of the words, not of another kind of cell."""
+
+
+class _Cells:
+    """Counts the kinds of cells in each column.
+
+    Args:
+        semicolons: Whether semicolons separate the cells of CSV; None for a format that has numbers of its own.
+    """
+
+    def __init__(self, semicolons: bool | None) -> None:
+        self.is_csv, self.points, self.semicolons = semicolons is not None, dict[str, str](), semicolons
+        self.kinds: dict[str, dict[str, tuple[str, str, int]]] = {}
+        self.read_as: dict[str, tuple[str, str, str]] = {}
+
+    def count(self, where: str, row: Mapping[str, Any]) -> None:
+        """Count the cells of a row.
+
+        Args:
+            where: Position of the row.
+            row: Column -> cell.
+        """
+        for name, cell in row.items():
+            if name in _TEXTS or cell is None or cell == "" or isinstance(cell, bool):
+                continue
+            if isinstance(cell, str):
+                kind = self._kind(where, name, cell)
+            elif isinstance(cell, int | float) and cell == cell:
+                kind = "number"
+            else:
+                continue
+            first = self.kinds.setdefault(name, {}).get(kind, (where, str(cell), 0))
+            self.kinds[name][kind] = (*first[:2], first[2] + 1)
+
+    def _kind(self, where: str, name: str, cell: str) -> str:
+        if self.is_csv and (number := _NUMBER.fullmatch(cell)):
+            # Of 1.250 and 12,50 in one column, nothing says which one is a thousand.
+            point = number[1] and self.points.setdefault(name, number[1] if self.semicolons else ".")
+            return "number" if point == number[1] else "unclear number"
+        if (interval := read_date(cell)) is not None:
+            if (parts := _SLASHES.fullmatch(cell)) and parts[1] != parts[2] and max(int(parts[1]), int(parts[2])) <= 12:
+                self.read_as.setdefault(name, (where, cell, days(interval)[0]))
+            return "date"
+        return "unclear number" if self.is_csv and _UNCLEAR.fullmatch(cell) else "text"
+
+    @property
+    def numeric(self) -> set[str]:
+        """Columns of numbers alone."""
+        return {name for name, kinds in self.kinds.items() if kinds.keys() == {"number"}}
+
+    def notes(self, file: str) -> Iterator[Record]:
+        """A note on each column of mixed kinds, and on one whose days and months may be exchanged.
+
+        Args:
+            file: Name of the file.
+
+        Yields:
+            The notes.
+        """
+        for name, kinds in self.kinds.items():
+            texts = kinds.get("text", ("", "", 0))[2]
+            others = {kind: own for kind, own in kinds.items() if kind != "text"}
+            few = sum(own[2] for own in others.values()) * _FEW < texts and texts >= 5 * _FEW
+            unclear = kinds.keys() == {"unclear number"}
+            only_dates = kinds.keys() <= {"date", "text"} and (kinds.get("date", ("", "", 0))[2] <= texts)
+            if (len(kinds) > 1 and not (few and self.is_csv) and not only_dates) or unclear:
+                (main, (first, sign, count)), *rest = sorted(kinds.items(), key=lambda kind: -kind[1][2])
+                where, cell, _ = rest[0][1] if rest else (first, sign, count)
+                mixed = f"{counted(count, main)} {'and' if rest else 'such as'} '{cell[:40]}'"
+                note = (
+                    f"column '{name}' has {mixed} ({where}); "
+                    "< and > compare its numbers and its dates, and pass over the others"
+                )
+                yield file, RowIssue(file, note, name=f"'{name}'", fatal=False)
+        for name, (where, cell, day) in self.read_as.items():
+            note = f"column '{name}' has '{cell}' ({where}), which is read as {day}: the day stands before the month"
+            yield file, RowIssue(file, note, name=f"'{name}'", fatal=False)
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:
@@ -178,7 +258,7 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
             first = start.removeprefix(MARK).lstrip().partition(b"\n")[0].strip()
             if first.startswith(b"["):
                 try:
-                    values = json.loads(file.read())
+                    values = json.loads(file.read(), object_pairs_hook=_once)
                 except (ValueError, RecursionError) as error:
                     raise DataError(
                         f"{path} needs to be a JSON list, or one JSON object per line; {_short(error)}"
@@ -193,7 +273,7 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
                 continue
             where = f"{prefix}line {number}"
             try:
-                value = json.loads(line)
+                value = json.loads(line, object_pairs_hook=_once)
             except UnicodeDecodeError:
                 yield where, RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
                 continue
@@ -202,6 +282,16 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
                 yield where, RowIssue(where, f"is no JSON: {_short(error)}", name=_short(error))
                 continue
             yield where, _object(value, where)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, none of whose names is there twice."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        raise ValueError(f"the name {twice!r} is there twice in one object; rename one")
+    return value
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any] | RowIssue:
@@ -240,8 +330,8 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
                 raise DataError(f"{path} needs a first line that names its columns; it is no CSV: {error}") from error
             if not header:
                 raise DataError(f"{path} needs a first line that names its columns; the file is empty")
-            if len(set(header)) != len(header):
-                raise DataError(f"{path} needs columns with different names; they are {', '.join(header)}")
+            header, notes = _distinct(header, path.name)
+            yield from notes
             while True:
                 where = f"{prefix}line {reader.line_num + 1}"
                 try:
@@ -255,6 +345,25 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
                     yield where, _cells(header, cells, where)
     finally:
         csv.field_size_limit(before)
+
+
+def _distinct(header: Sequence[str], file: str) -> tuple[list[str], list[Record]]:
+    """Names of columns, each once, with a note where some have none or the same."""
+    names, changed = list[str](), list[str]()
+    for number, name in enumerate(header, start=1):
+        new = clean_name(name) or f"column {number}"
+        again = 2
+        while new in names or (new != name and new in header):
+            new, again = f"{name or f'column {number}'} ({again})", again + 1
+        names.append(new)
+        changed += [new] if name and new != name else []
+    unnamed = [name for name, before in zip(names, header, strict=True) if not before]
+    notes = []
+    if changed:
+        notes.append(f"needs columns with different names; the later ones are read as {', '.join(map(repr, changed))}")
+    if unnamed and not (len(unnamed) == 1 and names[-1] == unnamed[0]):
+        notes.append(f"has columns without a name; they are read as {', '.join(map(repr, unnamed))}")
+    return names, [(file, RowIssue(file, note, fatal=False)) for note in notes]
 
 
 def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any] | RowIssue:
@@ -293,12 +402,12 @@ def _excel(path: Path, prefix: str) -> Iterator[Record]:
         with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
             rows = book.worksheets[0].iter_rows(values_only=True)
             header = [str(name).strip() if name is not None else "" for name in next(rows, ())]
-            named = [name for name in header if name]
-            if not named or len(set(named)) != len(named):
-                reason = f"they are {', '.join(named)}" if named else "it is empty"
-                raise DataError(f"{path} needs a first row that names its columns, each once; {reason}")
+            if not any(header):
+                raise DataError(f"{path} needs a first row that names its columns; it is empty")
+            header, notes = _distinct(header, path.name)
+            yield from notes
             for number, cells in enumerate(rows, start=2):
-                row = {name: _cell(cell) for name, cell in zip(header, cells, strict=False) if name}
+                row = {name: _cell(cell) for name, cell in zip(header, cells, strict=False)}
                 if any(cell is not None for cell in row.values()):
                     yield f"{prefix}row {number}", row
     except (zipfile.BadZipFile, KeyError, SyntaxError, ValueError, EOFError, zlib.error) as error:
@@ -311,6 +420,8 @@ def _cell(value: Any) -> Any:
         return value.date().isoformat() if value.time() == time() else value.isoformat()
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if value == "":
+        return None
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
@@ -321,10 +432,10 @@ def _parquet(path: Path, prefix: str) -> Iterator[Record]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if len(set(names)) != len(names):
-                raise DataError(f"{path} needs columns with different names; they are {', '.join(names)}")
+            names, notes = _distinct(file.schema_arrow.names, path.name)
+            yield from notes
             for batch in parquet_batches(file, path):
+                batch = batch.rename_columns(names) if notes else batch
                 for value in _values(batch):
                     number += 1
                     where = f"{prefix}row {number}"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from calendar import monthrange
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime
 from typing import Any, Literal, get_args
 
+from subtext.data.dates import END, Interval, interval_of, read_date, year_interval
 from subtext.errors import RequirementError
 from subtext.retrieval.stores.item import plain
+from subtext.retrieval.words import fold
 
-Value = str | int | float | date | datetime
+Value = str | int | float | Interval | date
 Test = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
 
 ORDER = ("<", "<=", ">", ">=")
@@ -23,22 +24,13 @@ TEXT, ID = "text", "id"
 
 Facet = tuple[str, str | int | float]
 """A metadata field and one of its values."""
-DATE = "@"
-"""Suffix of the facet that holds a date in seconds; a field of dates has this facet beside its texts."""
+DATE, NUMBER = "\x1fdate", "\x1fnumber"
+"""Suffixes of the facets that hold what a text says as a date, see `sortable`, and as a number."""
+DIGITS = 18
+"""Of each end of an interval in a facet."""
 
-_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
-_PERIOD = re.compile(r"\d{4}(-\d\d)?", re.ASCII)
-
-
-class Month(date):
-    """All days of a month; as a date, the first of them."""
-
-    def __str__(self) -> str:
-        return self.isoformat()[: 4 if isinstance(self, Year) else 7]
-
-
-class Year(Month):
-    """All days of a year."""
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300})(?:\.\d{1,40})?", re.ASCII)
+"""A number in a text; 007 is a name."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +43,11 @@ class Condition:
         field: A metadata field; "id"; or "text", the words of an item, which takes only "contains".
         test: = and != for texts, numbers and booleans; < <= > >= for numbers and dates; in: one of several values;
             contains: a substring, ignoring case; for "text" a phrase of whole words.
-        value: For "in" a sequence; for "!=" one value or several, none of which may be equal. A date is compared with
-            texts in ISO 8601; a day without a time is the whole day, in UTC. On a field with dates a number of four
-            digits is that year, too: "=" any day of it, "<" before it, ">" after it. A stored year or month ("1958",
-            "1958-07") is equal to itself and its year; it has no order.
+        value: For "in" a sequence; for "!=" one value or several, none of which may be equal. Texts are equal whatever
+            their case, accents and spaces; see `words.fold`. Dates, `data.dates.Interval` or those of Python, are
+            compared with all texts that are dates. On a field with dates a whole number is that year, too.
+        certain: A date, which lies somewhere between its first and its last day, has to fulfil the condition wherever
+            it lies; by default somewhere is enough.
 
     Raises:
         RequirementError: If the value does not suit the test.
@@ -63,14 +56,20 @@ class Condition:
     field: str
     test: Test
     value: Value | Sequence[Value]
+    certain: bool = False
 
     def __post_init__(self) -> None:
         if self.test not in get_args(Test):
             raise RequirementError(f"a condition needs one of {', '.join(get_args(Test))}; it got '{self.test}'")
-        several = not isinstance(self.value, str | int | float | date)
+        several = not isinstance(self.value, str | int | float | date | Interval)
         if several != (self.test == "in") and not (several and self.test == "!="):
             expected = "several values" if self.test == "in" else "one value"
             raise RequirementError(f"'{self.field} {self.test}' needs {expected}; it got {self.value!r}")
+        if any(isinstance(value, datetime) and value.tzinfo for value in self.values):
+            raise RequirementError(
+                f"'{self.field} {self.test}' compares the clock where an image was taken; it got {self.value!r}; leave "
+                "out the offset from UTC"
+            )
         if self.test == "contains" and not (isinstance(self.value, str) and self.value.strip()):
             raise RequirementError(f"'{self.field} contains' needs a text; it got {self.value!r}")
         if self.field == TEXT and self.test != "contains":
@@ -81,11 +80,23 @@ class Condition:
     @property
     def values(self) -> Sequence[Value]:
         """The value, or all of several."""
-        return [self.value] if isinstance(self.value, str | int | float | date) else self.value
+        return [self.value] if isinstance(self.value, str | int | float | date | Interval) else self.value
+
+    @property
+    def dates(self) -> list[Interval]:
+        """Those of the values that are dates."""
+        return [interval_of(value) for value in self.values if isinstance(value, Interval | date)]
+
+    @property
+    def others(self) -> list[str | int | float]:
+        """Those of the values that are no dates."""
+        return [value for value in self.values if isinstance(value, str | int | float)]
 
 
 def facets(metadata: Mapping[str, Any]) -> set[Facet]:
-    """The values that metadata is filtered by: texts and numbers, those of lists, and the dates among the texts.
+    """The values that metadata is filtered by: texts and numbers, also in lists and objects, and what texts say.
+
+    Of texts that are folded alike there is one. A field of an object is "object.field".
 
     Args:
         metadata: Metadata of one item.
@@ -94,75 +105,144 @@ def facets(metadata: Mapping[str, Any]) -> set[Facet]:
         (field, value) of each text, number and date.
 
     Example:
-        >>> sorted(facets({"year": 1990, "tags": ["a", "b"], "map": {"x": 1}, "none": None}))
-        [('tags', 'a'), ('tags', 'b'), ('year', 1990)]
-        >>> [name for name, _ in sorted(facets({"taken": "2021-03-05"}))]
-        ['taken', 'taken@']
+        >>> sorted(facets({"year": 1990, "tags": ["a", "A", "b"], "map": {"x": 1}, "none": None}))
+        [('map.x', 1), ('tags', 'A'), ('tags', 'b'), ('year', 1990)]
+        >>> [name.partition(chr(31))[2] for name, _ in sorted(facets({"size": "12", "taken": "um 1900"}))]
+        ['', 'number', '', 'date']
     """
     result: set[Facet] = set()
+    texts: dict[tuple[str, str], str] = {}
+    for name, value in _scalars(metadata, ""):
+        if not isinstance(value, str):
+            result.add((name, value))
+            continue
+        folded = (name, fold(value))
+        texts[folded] = min(value, texts.get(folded, value))
+        if (interval := read_date(value)) is not None:
+            result.add((name + DATE, sortable(interval)))
+        if _NUMBER.fullmatch(value):
+            result.add((name + NUMBER, json.loads(value)))
+    return result | {(name, value) for (name, _), value in texts.items()}
+
+
+def _scalars(metadata: Mapping[str, Any], prefix: str) -> Iterator[Facet]:
+    """The texts and numbers of metadata; a boolean is filtered by as 0 or 1."""
     for name, content in metadata.items():
         for element in content if isinstance(content, list | tuple | set) else [content]:
-            value = element if isinstance(element, str | int | float) else plain(element)
-            if isinstance(value, int):
-                # SQLite holds 64 bits; a boolean is filtered by as 0 or 1.
-                result.add((name, int(value) if abs(value) < 2**63 else str(value)))
+            value = element if isinstance(element, str | int | float | Mapping) else plain(element)
+            if isinstance(value, Mapping):
+                yield from _scalars(value, f"{prefix}{name}.")
+            elif isinstance(value, int):
+                yield f"{prefix}{name}", int(value)
             elif isinstance(value, str) or (isinstance(value, float) and math.isfinite(value)):
-                result.add((name, value))
-                if isinstance(value, str) and (when := seconds(value)) is not None:
-                    result.add((name + DATE, when))
-    return result
+                yield f"{prefix}{name}", value
 
 
-def seconds(text: str) -> float | None:
-    """A date of ISO 8601 as seconds since 1970, in UTC unless it names an offset; None for any other text.
+def sortable(interval: Interval) -> str:
+    """An interval as a text of digits: the first second and the last, in order as texts are.
 
     Args:
-        text: Any text.
+        interval: The interval.
 
     Returns:
-        Seconds since 1970, or None.
+        Twice `DIGITS` digits.
+    """
+    return digits(interval.first) + digits(min(interval.last, END - 2))
+
+
+def digits(seconds: int) -> str:
+    """One end of an interval as a text of digits.
+
+    Args:
+        seconds: Seconds since 1970.
+
+    Returns:
+        `DIGITS` digits, 0 for `-END`.
+    """
+    return f"{min(max(seconds, -END), END - 1) + END:0{DIGITS}d}"
+
+
+def interval_at(text: str) -> tuple[int, int]:
+    """First and last second of a facet.
+
+    Args:
+        text: What `sortable` returned.
+
+    Returns:
+        The seconds, `END` for an open end.
+    """
+    first, last = (int(part) - END for part in (text[:DIGITS], text[DIGITS:]))
+    return first, END if last == END - 2 else last
+
+
+def interval_tests(test: str, interval: Interval, *, certain: bool) -> dict[str, str]:
+    """How the ends of a stored interval compare with those of one in a condition, as texts of digits.
+
+    Args:
+        test: "=", "<", "<=", ">" or ">=".
+        interval: The value of the condition.
+        certain: Every second of the stored interval has to fulfil the test, not some second.
+
+    Returns:
+        "first <", "first >=", "last <" or "last >=" -> the text it is compared with; all of them have to hold.
 
     Example:
-        >>> seconds("1970-01-02"), seconds("1970-01-01T01:00:00+01:00"), seconds("1936")
-        (86400.0, 0.0, None)
+        >>> from subtext.data.dates import year_interval
+        >>> list(interval_tests("=", year_interval(1890), certain=False))
+        ['first <', 'last >=']
     """
-    if not _ISO.fullmatch(text):
-        return None
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    begin, after = digits(interval.first), digits(interval.last + 1)
+    possible = {
+        "<": {"first <": begin},
+        "<=": {"first <": after},
+        ">": {"last >=": after},
+        ">=": {"last >=": begin},
+        "=": {"first <": after, "last >=": begin},
+    }
+    exchanged = {"first": "last", "last": "first"}
+    tests = possible[test]
+    return {f"{exchanged[end.split()[0]]} {end.split()[1]}": text for end, text in tests.items()} if certain else tests
 
 
-def moment(value: date, *, last: bool = False) -> float:
-    """A date in seconds since 1970, in UTC unless it names an offset; one without a time is its first or last.
+def earliest(metadata: Mapping[str, Any], field: str) -> tuple[int, int] | None:
+    """First and last second of the earliest date of a field; a whole number is a year.
 
     Args:
-        value: A date, a datetime, a month or a year.
-        last: Takes the last moment of a day, month or year, not the first.
+        metadata: Metadata of one item.
+        field: The field.
 
     Returns:
-        Seconds since 1970.
+        The seconds; None without a date.
     """
-    if last and isinstance(value, Month):
-        month = 12 if isinstance(value, Year) else value.month
-        value = date(value.year, month, monthrange(value.year, month)[1])
-    exact = value if isinstance(value, datetime) else datetime.combine(value, time.max if last else time.min)
-    return (exact if exact.tzinfo else exact.replace(tzinfo=UTC)).timestamp()
+    values = facets(metadata)
+    dates = [interval_at(str(value)) for name, value in values if name == field + DATE]
+    years = [
+        year_interval(value)
+        for name, value in values
+        if name == field and type(value) is int and -9999 <= value <= 9999
+    ]
+    return min([*dates, *((year.first, year.last) for year in years)], default=None)
 
 
-def dated(text: str) -> date | None:
-    """A date of ISO 8601: a year, a month, a day, or with a time a datetime in UTC; None for any other text.
+def in_order(dates: Sequence[tuple[int, int] | None], *, descending: bool) -> list[int]:
+    """Positions in the order of dates, undated last; what is open at one end stands at the other.
 
     Args:
-        text: Any text.
+        dates: First and last second of each; None for none.
+        descending: The latest comes first.
 
     Returns:
-        A year, month, day or datetime; None for any other text.
+        As many positions.
+
+    Example:
+        >>> in_order([None, (5, 6), (1, 2), (5, 5)], descending=False)
+        [2, 3, 1, 0]
     """
-    if _PERIOD.fullmatch(text):
-        with suppress(ValueError):
-            return (Month if text[4:] else Year).fromisoformat(f"{text}-01-01"[:10])
-    when = seconds(text)
-    return None if when is None else datetime.fromtimestamp(when, UTC) if text[10:] else date.fromisoformat(text)
+    known = [number for number, date in enumerate(dates) if date is not None]
+
+    def place(number: int) -> tuple[int, int]:
+        first, last = dates[number] or (0, 0)
+        return (last if first <= -END else first), (first if last >= END else last)
+
+    known.sort(key=place, reverse=descending)
+    return known + [number for number, date in enumerate(dates) if date is None]

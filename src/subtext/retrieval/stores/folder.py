@@ -22,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import glob
 import json
+import math
 import os
 import re
 import shutil
@@ -67,6 +68,7 @@ from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter
 from subtext.retrieval.stores.store import Stats, Store
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
+from subtext.retrieval.words import fold, query_words, spaced
 from subtext.text_helpers import counted
 from subtext.version import FORMAT
 
@@ -114,9 +116,7 @@ class SqliteTables(Tables):
                 self.connection = sqlite3.connect(address, timeout=PATIENCE, uri=True, **_CONNECTION)
             # Tables that nobody closes are closed when they are collected, without a ResourceWarning.
             self.close_once = finalize(self, self.connection.close)
-            self.connection.create_function(
-                "fold", 1, lambda it: it.casefold() if isinstance(it, str) else it, deterministic=True
-            )
+            self.connection.create_function("split_words", 1, _split, deterministic=True)
             # What is deleted is overwritten, so that no reader of the raw file finds it.
             for setting in ("synchronous = FULL", "secure_delete = ON") if write else ("query_only = ON",):
                 self.connection.execute(f"PRAGMA {setting}")
@@ -402,12 +402,17 @@ class FolderView(SqlView):
         "min(CASE WHEN typeof(value) != 'text' THEN value END), max(CASE WHEN typeof(value) != 'text' THEN value END) "
         "FROM facets WHERE side = ? AND name = ?"
     )
+    # Of several spellings the most common one is shown: SQLite takes it from the row with the greatest count.
     common = (
-        "SELECT NULL, value, count(*) FROM facets WHERE side = ? AND name = ? GROUP BY value "
-        "ORDER BY count(*) DESC, value LIMIT ?"
+        "SELECT CASE WHEN typeof(value) = 'text' THEN shown END, shown, sum(many) AS total, max(many) FROM (SELECT "
+        "value, written, CASE WHEN written = '' THEN value ELSE written END AS shown, count(*) AS many FROM facets "
+        "WHERE side = ? AND name = ? GROUP BY value, written) GROUP BY value, "
+        "CASE WHEN typeof(value) != 'text' THEN written END ORDER BY total DESC, value LIMIT ?"
     )
-    in_id = "instr(fold(id), ?) > 0"
-    in_value = "typeof(value) = 'text' AND instr(fold(value), ?) > 0"
+    in_id = "instr(folded_id, ?) > 0"
+    in_value = "typeof(value) = 'text' AND instr(value, ?) > 0"
+    of_folded = "SELECT folded_id, id FROM items WHERE side = ? AND folded_id = ANY(?::text[])"
+    text, number = "value", "CASE WHEN typeof(value) != 'text' THEN value END"
 
     def stats(self) -> Stats:
         """Size and state of the folder: rows, segments and deleted items of each side, and what lists were measured.
@@ -453,7 +458,7 @@ class FolderView(SqlView):
         Returns:
             (key of the text, BM25 score), best first.
         """
-        tokens = " OR ".join(map(_quoted, words.split()))
+        tokens = " OR ".join(map(_quoted, query_words(words)))
         statement = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY bm25(words), rowid LIMIT ?"
         rows = self.tables.run(statement, tokens, top) if tokens else []
         return [(int(key), float(score)) for key, score in rows]
@@ -483,14 +488,30 @@ class FolderView(SqlView):
 
     def _texts_with(self, phrase: str) -> Part:
         statement = "SELECT t.key, t.id FROM words JOIN items t ON t.key = words.rowid WHERE words MATCH ?"
-        return statement, [_quoted(phrase)]
+        return statement, [_quoted(spaced(phrase))]
+
+    def _value(self, text: str | None, number: Any, *most: int) -> str | int | float:
+        return super()._value(text, number)
 
     def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
-        return with_facet(side, name, "value = ANY(?::text[])", list(values))
+        long = [value for value in values if _is_long(value)]
+        part = with_facet(side, name, "value = ANY(?::text[])", [value for value in values if not _is_long(value)])
+        if not long:
+            return part
+        tests = "value = ANY(?::float8[]) AND written = ANY(?::text[])"
+        exact = with_facet(side, name, tests, list(map(float, long)), [str(int(value)) for value in long])
+        return f"{part[0]} UNION {exact[0]}", [*part[1], *exact[1]]
 
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         # Texts sort after numbers in SQLite: a range of numbers has to end before them.
-        return with_facet(side, name, f"value {test} ? AND typeof(value) IN ('integer', 'real')", limit)
+        numbers = "typeof(value) IN ('integer', 'real')"
+        if not _is_long(limit):
+            return with_facet(side, name, f"value {test} ? AND {numbers}", limit)
+        # Numbers of one float64 have one sign, and compare as their digits.
+        tie = test if limit > 0 else test.translate({ord("<"): ">", ord(">"): "<"})
+        tests = f"{numbers} AND (value {test[0]} ? OR (value = ? AND (length(written), written) {tie} (?, ?)))"
+        exact, near = str(int(limit)), float(limit)
+        return with_facet(side, name, tests, near, near, len(exact), exact)
 
 
 class FolderWriter(SqlWriter):
@@ -730,20 +751,24 @@ class FolderWriter(SqlWriter):
 
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
         number = SIDES.index(side)
-        rows = [(k, number, entry.id, *self._columns(number, k, entry)) for k, entry in zip(keys, entries, strict=True)]
-        self.tables.run_many("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        rows = (
+            (key, number, entry.id, fold(entry.id), *self._columns(number, key, entry))
+            for key, entry in zip(keys, entries, strict=True)
+        )
+        self.tables.run_many("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _insert_facets(self, side: int, keys: Sequence[int], entries: Sequence[IndexEntry]) -> None:
         rows = _facet_rows(side, ((key, entry.metadata_json) for key, entry in zip(keys, entries, strict=True)))
-        self.tables.run_many("INSERT INTO facets VALUES (?, ?, ?, ?)", rows)
+        self.tables.run_many("INSERT INTO facets (side, name, value, written, key) VALUES (?, ?, ?, ?, ?)", rows)
         self.add_to("facets", sum(facet_sum(*row) for row in rows))
-        texts = [(key, entry.text) for key, entry in zip(keys, entries, strict=True) if entry.text is not None]
+        texts = [(key, spaced(entry.text)) for key, entry in zip(keys, entries, strict=True) if entry.text is not None]
         self.tables.run_many("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
 
     def _remove_facets(self, side: int, keys: Sequence[int]) -> None:
         statement = "SELECT key, metadata FROM items WHERE key = ANY(?::bigint[])"
         rows = _facet_rows(side, self.tables.run(statement, list(keys)))
-        self.tables.run_many("DELETE FROM facets WHERE side = ? AND name = ? AND value = ? AND key = ?", rows)
+        statement = "DELETE FROM facets WHERE side = ? AND name = ? AND value = ? AND written = ? AND key = ?"
+        self.tables.run_many(statement, rows)
         self.add_to("facets", -sum(facet_sum(*row) for row in rows))
         self.tables.run_many("DELETE FROM words WHERE rowid = ?", [(key,) for key in keys])
 
@@ -1250,7 +1275,25 @@ def _create_store(path: Path, manifest: Manifest) -> None:
 def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The rows of the facets of items, whose keys and metadata are passed."""
     fields = ((key, stored_object(json_text, f"item {key}")) for key, json_text in metadata)
-    return [(side, name, value, key) for key, item_fields in fields for name, value in facets(item_fields)]
+    return [(side, name, *_stored(value), key) for key, item_fields in fields for name, value in facets(item_fields)]
+
+
+def _stored(value: Scalar) -> tuple[Scalar, str]:
+    """A value as it is compared, and as it was put in where that says more, else ""."""
+    if isinstance(value, str):
+        folded = fold(value)
+        return folded, "" if folded == value else value
+    return (float(value), str(int(value))) if _is_long(value) else (value, "")
+
+
+def _is_long(value: Scalar) -> bool:
+    """Whether a number has more than the 64 bits of SQLite's integers."""
+    return not isinstance(value, str) and abs(value) >= 2**63 and value not in (math.inf, -math.inf)
+
+
+def _split(text: Any) -> Any:
+    """The words of a text, for SQL."""
+    return spaced(text) if isinstance(text, str) else text
 
 
 def _quoted(text: str) -> str:
@@ -1419,7 +1462,7 @@ def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIss
         if line != "ok":
             yield IndexIssue(TABLES, str(line))
     sums = {
-        "facets": sum(facet_sum(*row) for row in sqlite.run("SELECT side, name, value, key FROM facets")),
+        "facets": sum(facet_sum(*row) for row in sqlite.run("SELECT side, name, value, written, key FROM facets")),
         "links": sum(link_sum(image, text) for image, text in sqlite.run("SELECT image, text FROM links")),
     }
     for name, total in sums.items():
@@ -1467,9 +1510,9 @@ def _check_vectors(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIs
 def _check_words(file: Path) -> Iterator[IndexIssue]:
     """The words that texts are searched by, against the texts, and their own structure by SQLite's check."""
     statement = (
-        "SELECT count(*) FROM (SELECT key, text FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
+        "SELECT count(*) FROM (SELECT key, split_words(text) FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
         "SELECT rowid, text FROM words UNION ALL SELECT * FROM (SELECT rowid, text FROM words EXCEPT "
-        "SELECT key, text FROM items WHERE side = 1))"
+        "SELECT key, split_words(text) FROM items WHERE side = 1))"
     )
     writable = os.access(file.parent, os.W_OK)
     with closing(SqliteTables(file, write=writable)) as sqlite:

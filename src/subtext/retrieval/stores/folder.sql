@@ -1,15 +1,19 @@
 CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE items (
-    key INTEGER PRIMARY KEY AUTOINCREMENT, side INTEGER NOT NULL, id TEXT NOT NULL, path TEXT, text TEXT,
-    metadata TEXT NOT NULL, content BLOB NOT NULL, stamp TEXT, digest BLOB NOT NULL, UNIQUE (side, id)
+    key INTEGER PRIMARY KEY AUTOINCREMENT, side INTEGER NOT NULL, id TEXT NOT NULL, folded_id TEXT NOT NULL,
+    path TEXT, text TEXT, metadata TEXT NOT NULL, content BLOB NOT NULL, stamp TEXT, digest BLOB NOT NULL,
+    UNIQUE (side, id)
 );
+CREATE INDEX items_by_folded_id ON items (side, folded_id);
 CREATE TABLE links (image TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (image, text)) WITHOUT ROWID;
 CREATE INDEX links_of_texts ON links (text, image);
+-- A text is folded, and written is what it was, where that differs; a number beyond 64 bits is a float, and written exact.
 CREATE TABLE facets (
     side INTEGER NOT NULL, name TEXT NOT NULL, value NOT NULL, key INTEGER NOT NULL,
-    PRIMARY KEY (side, name, value, key)
+    written TEXT NOT NULL, PRIMARY KEY (side, name, value, key, written)
 ) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'unicode61 remove_diacritics 2');
+-- Words that are folded and split already: see retrieval/words.py.
+CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'ascii');
 CREATE TABLE segments (
     name TEXT PRIMARY KEY, side INTEGER NOT NULL, number INTEGER NOT NULL, row_count INTEGER NOT NULL, lists TEXT,
     checksums TEXT NOT NULL

@@ -12,8 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import SearchIndexError
+from subtext.data.rows import id_error
+from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import json_object, stored_object
+from subtext.text_helpers import counted, listed
 
 Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
@@ -232,7 +234,8 @@ class Change:
             (N K D) float32 vectors; (0 K D) without entries.
 
         Raises:
-            SearchIndexError: For vectors that are not finite or of another shape, and for an id that occurs twice.
+            SearchIndexError: For vectors that are zero, not finite or of another shape, for an id that occurs twice,
+                and for one with control characters.
         """
         vectors = self.vectors if self.vectors is not None else np.zeros((0, views, width), dtype=np.float32)
         if vectors.shape != (len(self.entries), views, width):
@@ -240,12 +243,16 @@ class Change:
                 f"this index needs {self.side} of {views} x {width}, and one an item; it got vectors of shape "
                 f"{vectors.shape} for {len(self.entries)} items; embed them with the model that made it"
             )
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
+        bad = np.flatnonzero(~has_direction(vectors))
         if len(bad):
+            names = listed([repr(self.entries[row].id) for row in bad])
             raise SearchIndexError(
-                f"an index needs finite vectors; {len(bad)} are not, the first of item '{self.entries[bad[0]].id}'; "
-                "look at the training log of the model"
+                f"an index needs finite vectors that are not zero; {counted(len(bad), 'vector')} of {self.side} "
+                f"{'is' if len(bad) == 1 else 'are'} not: {names}; look at the model, or at the file of vectors or "
+                "features"
             )
+        for entry in (*self.entries, *self.amended):
+            require_id(entry.id)
         ids = [entry.id for entry in self.entries]
         if len(set(ids)) < len(ids):
             twice = next(name for position, name in enumerate(ids) if name in ids[:position])
@@ -253,6 +260,48 @@ class Change:
                 f"an index needs an id once on each side; it got '{twice}' twice; rename one of the items"
             )
         return vectors
+
+
+def has_direction(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether vectors can be compared by a cosine: they are finite, and no view is zero.
+
+    Args:
+        vectors: (N K D).
+
+    Returns:
+        (N) flags.
+    """
+    return np.asarray(np.isfinite(vectors).all(axis=(1, 2)) & vectors.any(axis=2).all(axis=1))
+
+
+def require_directions(vectors: NDArray[np.float32], subject: str) -> None:
+    """Require vectors that can be compared.
+
+    Args:
+        vectors: (K D) vectors of one item or query.
+        subject: What they are of, for the message.
+
+    Raises:
+        RequirementError: For a vector that is zero, or not finite.
+    """
+    if not has_direction(vectors[None])[0]:
+        what = "zero" if np.isfinite(vectors).all() else "no numbers (NaN or infinite)"
+        raise RequirementError(
+            f"{subject} needs a vector to compare; the model's is {what}; nothing can be found by it"
+        )
+
+
+def require_id(name: str) -> None:
+    """Require that a text is an id.
+
+    Args:
+        name: Any text.
+
+    Raises:
+        SearchIndexError: For an empty text, and one with control characters.
+    """
+    if reason := id_error(name):
+        raise SearchIndexError(f"an id {reason}; rename item {name!r}")
 
 
 @dataclass(frozen=True)
@@ -278,7 +327,8 @@ class FieldValues:
         distinct: Number of distinct values.
         common: The most frequent values, each with its number of items; empty if there are too many distinct ones.
         range: The least and the greatest number; None without numbers.
-        date_range: Of a field of dates, the first and the last in seconds since 1970; else None.
+        date_range: Of a field with dates, the first and the last second since 1970; `data.dates.END` for an open end.
+            None without dates.
     """
 
     has_texts: bool
@@ -286,7 +336,7 @@ class FieldValues:
     distinct: int
     common: tuple[tuple[str | int | float, int], ...] = ()
     range: tuple[float, float] | None = None
-    date_range: tuple[float, float] | None = None
+    date_range: tuple[int, int] | None = None
 
 
 def deletion_hash(side: Side, name: str) -> bytes:
@@ -343,19 +393,20 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, dict | list | tuple) else str(value)
 
 
-def facet_sum(side: int, name: str, value: str | int | float, key: int) -> int:
+def facet_sum(side: int, name: str, value: str | int | float, written: str, key: int) -> int:
     """The checksum of a facet; the sum over all facets, in any order, shows whether any is missing.
 
     Args:
         side: Number of the side in `SIDES`.
         name: The field.
-        value: One value of the field.
+        value: One value of the field, a text folded.
+        written: The value as it was put in; "" where the other says it.
         key: Key of the item.
 
     Returns:
         A whole number below 2**56.
     """
-    text = json.dumps([side, key, name, value], ensure_ascii=False)
+    text = json.dumps([side, key, name, value, written], ensure_ascii=False)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "little")
 
 

@@ -60,7 +60,7 @@ from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import facets
+from subtext.retrieval.stores.facets import DATE, NUMBER, facets
 from subtext.retrieval.stores.item import (
     NO_HITS,
     SIDES,
@@ -77,10 +77,20 @@ from subtext.retrieval.stores.item import (
     link_sum,
     vectors_digest,
 )
-from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
+from subtext.retrieval.stores.sql import (
+    MOST_JOINED,
+    ROUND,
+    Part,
+    Scalar,
+    SqlView,
+    Tables,
+    require_storable,
+    union,
+    with_facet,
+)
 from subtext.retrieval.stores.store import Stats, Store, View, Writer
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
-from subtext.retrieval.words import LEAST, LENGTH, SATURATION, words
+from subtext.retrieval.words import LEAST, LENGTH, SATURATION, fold, query_words, words
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
@@ -154,7 +164,7 @@ def schema(width: int) -> pa.Schema:
         {
             "kind": pa.int8(), "key": pa.int64(), "view": pa.int16(), **texts,
             "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
-            "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int16())])),
+            "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int64())])),
             "vector": pa.list_(pa.float32(), width),
         }
     )  # fmt: skip
@@ -183,7 +193,7 @@ def literal(value: Any) -> str:
 
 
 def split_float64(number: float) -> tuple[float, int]:
-    """A number as the nearest float64 and the rest, which together are exact for whole numbers of 64 bits.
+    """A number as the nearest float64 and the rest, which together are exact for whole numbers of up to 2^114.
 
     Args:
         number: An int or a float.
@@ -199,7 +209,8 @@ def split_float64(number: float) -> tuple[float, int]:
         nearest = float(number or 0)
     except OverflowError:
         return math.inf if number > 0 else -math.inf, 0
-    return nearest, int(number) - int(nearest) if isinstance(number, int) and abs(number) < 2**63 else 0
+    rest = int(number) - int(nearest) if isinstance(number, int) else 0
+    return nearest, max(-(2**61), min(rest, 2**61))
 
 
 @contextmanager
@@ -724,13 +735,18 @@ class LanceView(SqlView):
     """Whether this is a later moment than it was."""
 
     kinds = (
-        "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT CASE WHEN number IS NOT NULL THEN "
+        "SELECT count(word), count(number), count(DISTINCT folded) + count(DISTINCT CASE WHEN number IS NOT NULL THEN "
         "concat(number, ' ', rest) END), min(number), max(number) FROM facets WHERE side = ? AND name = ?"
     )
+    # Of several spellings the most common one is shown.
     common = (
-        "SELECT word, number, count(*) AS many FROM facets WHERE side = ? AND name = ? GROUP BY word, number, rest "
-        "ORDER BY many DESC, number, word LIMIT ?"
+        "SELECT first_value(word ORDER BY own DESC, word) AS shown, number, sum(own) AS many, rest FROM ("
+        "SELECT folded, word, number, rest, count(*) AS own FROM facets WHERE side = ? AND name = ? "
+        "GROUP BY folded, word, number, rest) AS spelt "
+        "GROUP BY folded, number, rest ORDER BY many DESC, number, folded LIMIT ?"
     )
+    of_folded = "SELECT folded, id FROM items WHERE side = ? AND folded = ANY(?::text[])"
+    text = "word"
 
     def renew(self) -> bool:
         """Go on at the newest version where this one was removed; whether it was.
@@ -791,7 +807,7 @@ class LanceView(SqlView):
         cached = f"fields of {side}"
         if cached not in self.cache:  # Every filter needs them, and they take as long as the filter itself.
             names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
-            self.cache[cached] = sorted(name for (name,) in names if not name.endswith("@"))
+            self.cache[cached] = sorted(name for (name,) in names if not name.endswith((DATE, NUMBER)))
         return list(self.cache[cached])
 
     def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
@@ -807,8 +823,12 @@ class LanceView(SqlView):
             Kinds, number and range of the values, and the most frequent ones.
         """
         values = super().values(side, name, limit=limit, max_distinct=max_distinct)
-        common = tuple((_whole(value), count) for value, count in values.common)
-        return replace(values, common=common, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
+        return replace(values, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
+
+    def _value(self, text: str | None, number: Any, *rest: int) -> str | int | float:
+        if text is not None:
+            return text
+        return _whole(number) + rest[0] if math.isfinite(number) else number
 
     def search_text(self, words_: str, *, top: int) -> list[tuple[int, float]]:
         """The `top` texts that contain some of the words, as (key, BM25 score), best first.
@@ -826,7 +846,7 @@ class LanceView(SqlView):
         Raises:
             SearchIndexError: If the count of texts is damaged.
         """
-        query, number = Counter(words(words_)), self.tables.state("worded")
+        query, number = Counter(query_words(words_)), self.tables.state("worded")
         if not query or not number:
             return []
         where = " OR ".join(f"contains(words, {literal(f' {word} ')})" for word in query)
@@ -927,10 +947,20 @@ class LanceView(SqlView):
         return f"SELECT key, links FROM dataset WHERE kind = 1 AND {test}", [_spaced(spelled) if spelled else 1]
 
     def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
-        numbers = [split_float64(value) for value in values if not isinstance(value, str)]
-        tests = " OR ".join(["word = ANY(?::text[])", *["(number = ? AND rest = ?)"] * len(numbers)])
-        texts = [value for value in values if isinstance(value, str)]
-        return with_facet(side, name, f"({tests})", texts, *chain(*numbers))
+        numbers: dict[int, list[float]] = {}
+        for value in values:
+            if not isinstance(value, str):
+                number, rest = split_float64(value)
+                numbers.setdefault(rest, []).append(number)
+        # A list for each rest: thousands of ORs are more than DataFusion's stack holds.
+        parts = [with_facet(side, name, "folded = ANY(?::text[])", [it for it in values if isinstance(it, str)])]
+        lists = [(f"rest = {rest} AND number = ANY(?::bigint[])", own) for rest, own in numbers.items()]
+        for start in range(0, len(lists), MOST_JOINED):
+            some = lists[start : start + MOST_JOINED]
+            parts.append(
+                with_facet(side, name, f"({' OR '.join(test for test, _ in some)})", *(own for _, own in some))
+            )
+        return union(parts)
 
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         assert not isinstance(limit, str)
@@ -966,7 +996,7 @@ def _facet_rows(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name, value in sorted(facets(metadata), key=str):
         word = value if isinstance(value, str) else None
         number, rest = (None, None) if isinstance(value, str) else split_float64(value)
-        rows.append({"name": name, "word": word, "folded": word and word.casefold(), "number": number, "rest": rest})
+        rows.append({"name": name, "word": word, "folded": word and fold(word), "number": number, "rest": rest})
     return rows
 
 
@@ -1390,7 +1420,7 @@ class LanceWriter(Writer):
                 former[item.key] = vectors_digest(new[item.key]), new[item.key][0]
             digest, first = former[item.key]
             row = {
-                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": name.casefold(),
+                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
                 "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
                 "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest, "vector": first,
                 "links": sorted(item.links) if side else None, **_searched(entry.text, json.loads(entry.metadata_json)),

@@ -60,7 +60,7 @@ from subtext.retrieval.stores.sql import (
     with_facet,
 )
 from subtext.retrieval.stores.store import Stats, Store
-from subtext.retrieval.words import as_vector, phrase_query, words as split
+from subtext.retrieval.words import as_vector, fold, phrase_query, query_words, words as split
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
@@ -461,13 +461,16 @@ class DatabaseView(SqlView):
     state: Mapping[str, int]
 
     kinds = (
-        "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT number), min(number), max(number) "
+        "SELECT count(word), count(number), count(DISTINCT folded) + count(DISTINCT number), min(number), max(number) "
         "FROM facets WHERE side = ? AND name = ?"
     )
+    # Of several spellings the most common one is shown.
     common = (
-        "SELECT word, number, count(*) AS many FROM facets WHERE side = ? AND name = ? GROUP BY word, number "
-        'ORDER BY many DESC, number, word COLLATE "C" LIMIT ?'
+        'SELECT mode() WITHIN GROUP (ORDER BY word COLLATE "C") AS shown, number, count(*) AS many FROM facets '
+        'WHERE side = ? AND name = ? GROUP BY folded, number ORDER BY many DESC, number, folded COLLATE "C" LIMIT ?'
     )
+    of_folded = "SELECT folded_id, id FROM items WHERE side = ? AND folded_id = ANY(?::text[])"
+    text = 'word COLLATE "C"'
     in_id, in_value = "strpos(folded_id, ?) > 0", "strpos(folded, ?) > 0"
 
     def stats(self) -> Stats:
@@ -502,7 +505,7 @@ class DatabaseView(SqlView):
         Returns:
             (key of the text, BM25 score), best first.
         """
-        query, number = split(words), self.state["worded"]
+        query, number = query_words(words), self.state["worded"]
         if not query or not number:
             return []
         values = {
@@ -537,7 +540,7 @@ class DatabaseView(SqlView):
         numbers = [_number(value) for value in values if not isinstance(value, str)]
         by_number = with_facet(side, name, "number = ANY(?::numeric[])", numbers)
         # The index has the first letters of a word.
-        tests = "word IS NOT NULL AND left(word, 200) = ANY(?::text[]) AND word = ANY(?::text[])"
+        tests = "folded IS NOT NULL AND left(folded, 200) = ANY(?::text[]) AND folded = ANY(?::text[])"
         by_word = with_facet(side, name, tests, [text[:200] for text in texts], texts)
         return f"{by_number[0]} UNION {by_word[0]}", [*by_number[1], *by_word[1]]
 
@@ -664,7 +667,7 @@ class DatabaseWriter(SqlWriter):
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
         number = SIDES.index(side)
         items = (
-            (key, number, entry.id, entry.id.casefold(), vectors_digest(of_item), *self._columns(number, key, entry))
+            (key, number, entry.id, fold(entry.id), vectors_digest(of_item), *self._columns(number, key, entry))
             for key, entry, of_item in zip(keys, entries, vectors, strict=True)
         )
         columns = "vectors_digest, path, text, metadata, content, stamp, digest, words, length"
@@ -1001,7 +1004,7 @@ def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
     """
     for name, value in sorted(facets(json_object(metadata) or {}), key=str):
         if isinstance(value, str):
-            yield key, side, name, None, value, value.casefold()
+            yield key, side, name, None, value, fold(value)
         else:
             # PostgreSQL has no negative zero.
             yield key, side, name, Decimal(value or 0), None, None

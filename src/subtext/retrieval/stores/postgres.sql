@@ -5,6 +5,7 @@ CREATE TABLE items (
     metadata text NOT NULL, content bytea NOT NULL, stamp text, digest bytea NOT NULL, vectors_digest bytea NOT NULL,
     words tsvector, length integer, UNIQUE (side, id)
 );
+CREATE INDEX items_by_folded_id ON items (side, folded_id);
 CREATE INDEX items_by_words ON items USING gin (words);
 CREATE TABLE links (image text NOT NULL, text text NOT NULL, PRIMARY KEY (image, text));
 CREATE INDEX links_of_texts ON links (text, image);
@@ -14,7 +15,7 @@ CREATE TABLE facets (
 );
 CREATE INDEX facets_of_items ON facets (key);
 CREATE INDEX facets_by_number ON facets (side, name, number, key);
-CREATE INDEX facets_by_word ON facets (side, name, left(word, 200), key) WHERE word IS NOT NULL;
+CREATE INDEX facets_by_word ON facets (side, name, left(folded, 200), key) WHERE folded IS NOT NULL;
 CREATE TABLE images_vectors (
     key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector vector({width}) NOT NULL,
     PRIMARY KEY (key, view)

@@ -9,16 +9,27 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dates import Interval, year_interval
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import json_object
-from subtext.retrieval.stores.facets import DATE, ID, TEXT, Condition, facets, moment
+from subtext.retrieval.stores.facets import (
+    DATE,
+    DIGITS,
+    ID,
+    NUMBER,
+    TEXT,
+    Condition,
+    facets,
+    interval_at,
+    interval_tests,
+)
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -32,6 +43,7 @@ from subtext.retrieval.stores.item import (
     deletion_hash,
 )
 from subtext.retrieval.stores.store import View, Writer
+from subtext.retrieval.words import fold
 from subtext.version import require_format
 
 Part = tuple[str, list[Any]]
@@ -224,7 +236,13 @@ class SqlView(View):
     """The images that are linked with some texts."""
     in_id: ClassVar[str]
     in_value: ClassVar[str]
-    """Tests whether the id of an item, or a facet, contains a case-folded part."""
+    """Tests whether the id of an item, or a facet, contains a folded part."""
+    of_folded: ClassVar[str]
+    """(folded id, id) of the items of a side with some folded ids."""
+    text: ClassVar[str]
+    """The column of facets that has texts, in the order of their characters."""
+    number: ClassVar[str] = "number"
+    """The column of facets that has numbers."""
 
     def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
         """The keys of the items that fulfil every condition, ascending.
@@ -305,7 +323,44 @@ class SqlView(View):
             Names, sorted.
         """
         names = self.tables.run(_FIELDS, SIDES.index(side), SIDES.index(side))
-        return sorted(name for (name,) in names if not name.endswith(DATE))
+        return sorted(name for (name,) in names if not name.endswith((DATE, NUMBER)))
+
+    def folded(self, side: Side, names: Sequence[str]) -> dict[str, list[str]]:
+        """The ids that are folded as some names are; see `View.folded`.
+
+        Args:
+            side: "images" or "texts".
+            names: Any texts.
+
+        Returns:
+            Name -> ids.
+        """
+        ids: dict[str, list[str]] = {}
+        folded = sorted(set(map(fold, self.tables.storable(names))))
+        for start in range(0, len(folded), CHUNK):
+            for own, name in self.tables.run(self.of_folded, SIDES.index(side), folded[start : start + CHUNK]):
+                ids.setdefault(own, []).append(name)
+        return {name: sorted(ids[fold(name)]) for name in names if fold(name) in ids}
+
+    def dates(self, side: Side, name: str) -> dict[int, tuple[int, int]]:
+        """First and last second of the dates of a field; see `View.dates`.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+
+        Returns:
+            Key -> seconds of its earliest date.
+        """
+        statement = "SELECT key, min({}) FROM facets WHERE side = ? AND name = ? AND {} GROUP BY key"
+        is_year = f"{self.number} BETWEEN -9999 AND 9999"
+        years = self.tables.run(statement.format(self.number, is_year), SIDES.index(side), name)
+        found = {int(key): year_interval(int(year)) for key, year in years if year == int(year)}
+        dates = {key: (year.first, year.last) for key, year in found.items()}
+        texts = f"{self.text} IS NOT NULL"
+        for key, text in self.tables.run(statement.format(self.text, texts), SIDES.index(side), name + DATE):
+            dates[int(key)] = min(interval_at(text), dates.get(int(key), interval_at(text)))
+        return dates
 
     def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
         """The values of a field; see `View.values`.
@@ -322,15 +377,21 @@ class SqlView(View):
         number = SIDES.index(side)
         ((texts, numbers, distinct, low, high),) = self.tables.run(self.kinds, number, name)
         rows = self.tables.run(self.common, number, name, limit) if distinct <= max_distinct else []
-        ((*_, first, last),) = self.tables.run(self.kinds, number, name + DATE)
+        first, last = f"min({self.text})", f"max(substr({self.text}, {DIGITS + 1}))"
+        statement = f"SELECT {first}, {last} FROM facets WHERE side = ? AND name = ?"
+        ((first, last),) = self.tables.run(statement, number, name + DATE)
         return FieldValues(
             bool(texts),
             bool(numbers),
             int(distinct),
-            tuple((_plain(value) if text is None else text, int(count)) for text, value, count in rows),
+            tuple((self._value(text, value, *more), int(count)) for text, value, count, *more in rows),
             None if low is None else (_plain(low), _plain(high)),
-            None if first is None else (float(first), float(last)),
+            None if first is None else interval_at(first[:DIGITS] + last),
         )
+
+    def _value(self, text: str | None, number: Any) -> str | int | float:
+        """A value as it was put in."""
+        return _plain(number) if text is None else text
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`.
@@ -368,32 +429,33 @@ class SqlView(View):
         if name == TEXT:
             return self._with_phrase(side, str(condition.value))
         if test == "!=":
-            equal, values = self._part(Condition(name, "in", list(condition.values)), side)
+            # What certainly is equal is not possibly unequal.
+            equal, values = self._part(Condition(name, "in", list(condition.values), not condition.certain), side)
             return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({equal}) AS equal", [side, *values]
         if test == "contains" and name == ID:
-            part = str(condition.value).casefold()
-            return f"SELECT key FROM items WHERE side = ? AND {self.in_id}", [side, part]
+            return f"SELECT key FROM items WHERE side = ? AND {self.in_id}", [side, fold(str(condition.value))]
         if test == "contains":
-            return with_facet(side, name, self.in_value, str(condition.value).casefold())
+            return with_facet(side, name, self.in_value, fold(str(condition.value)))
         if name == ID:
             ids = self.tables.storable([str(value) for value in condition.values])
             return "SELECT key FROM items WHERE side = ? AND id = ANY(?::text[])", [side, ids]
-        dates = [value for value in condition.values if isinstance(value, date)]
-        others = [value for value in condition.values if not isinstance(value, date)]
         if test in ("=", "in"):
-            parts = [self._with_values(side, name, others), *(self._within(side, name + DATE, day) for day in dates)]
-            while len(parts) > MOST_JOINED:
-                blocks = [parts[start : start + MOST_JOINED] for start in range(0, len(parts), MOST_JOINED)]
-                parts = [(f"SELECT key FROM ({part}) AS joined", values) for part, values in map(_union, blocks)]
-            return _union(parts)
-        limits = [moment(day, last=test in ("<=", ">")) for day in dates]
-        return self._with_range(side, name + DATE if dates else name, test, (limits or others)[0])
+            others = list(dict.fromkeys(fold(it) if isinstance(it, str) else it for it in condition.others))
+            chunks = [others[start : start + CHUNK] for start in range(0, len(others), CHUNK)] or [[]]
+            parts = [self._with_values(side, name, chunk) for chunk in chunks]
+            return union([*parts, *(self._within(side, condition, "=", date) for date in condition.dates)])
+        if condition.dates:
+            return self._within(side, condition, test, condition.dates[0])
+        (limit,) = condition.others
+        # A text is neither below nor above a number.
+        return union([]) if isinstance(limit, str) else self._with_range(side, name, test, limit)
 
-    def _within(self, side: int, name: str, day: date) -> Part:
-        """Items of which a field has a date within a day, or at a moment."""
-        low, first = self._with_range(side, name, ">=", moment(day))
-        high, last = self._with_range(side, name, "<=", moment(day, last=True))
-        return f"{low} AND {high.partition(' WHERE ')[2]}", [*first, *last]
+    def _within(self, side: int, condition: Condition, test: str, interval: Interval) -> Part:
+        """Items of which a field has a date that fulfils a test, possibly or certainly."""
+        columns = {"first": self.text, "last": f"substr({self.text}, {DIGITS + 1})"}
+        tests = interval_tests(test, interval, certain=condition.certain)
+        written = " AND ".join(f"{columns[end.split()[0]]} {end.split()[1]} ?" for end in tests)
+        return with_facet(side, condition.field + DATE, written, *tests.values())
 
     def _with_phrase(self, side: int, phrase: str) -> Part:
         """Items whose text contains the words of a phrase in their order; of images, those of such texts."""
@@ -413,8 +475,20 @@ class SqlView(View):
         """Items of which a field has a number below or above a limit."""
 
 
-def _union(parts: Sequence[Part]) -> Part:
-    """The keys that some of these statements give."""
+def union(parts: Sequence[Part]) -> Part:
+    """The keys that some of these statements give.
+
+    Args:
+        parts: Statements that select keys, with their values.
+
+    Returns:
+        A statement, and its values.
+    """
+    if not parts:
+        return "SELECT key FROM items WHERE side < ?", [0]
+    while len(parts) > MOST_JOINED:
+        blocks = [parts[start : start + MOST_JOINED] for start in range(0, len(parts), MOST_JOINED)]
+        parts = [(f"SELECT key FROM ({part}) AS joined", values) for part, values in map(union, blocks)]
     return " UNION ".join(part for part, _ in parts), [value for _, values in parts for value in values]
 
 
@@ -574,7 +648,9 @@ class SqlWriter(Writer):
 
 
 def _plain(number: Any) -> Any:
-    """PostgreSQL's numbers as Python's."""
+    """PostgreSQL's numbers as Python's; SQLite's of more than 64 bits are texts."""
+    if isinstance(number, str):
+        return int(number)
     if not isinstance(number, Decimal):
         return number
     return int(number) if number == number.to_integral_value() else float(number)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.errors import IndexIssue
-from subtext.retrieval.stores.facets import Condition
+from subtext.retrieval.stores.facets import Condition, earliest
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -38,6 +38,7 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     opposite,
 )
+from subtext.retrieval.words import fold
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,59 @@ class View(ABC):
         Returns:
             Rows of the record; their columns depend on the kind.
         """
+
+    def folded(self, side: Side, names: Sequence[str]) -> dict[str, list[str]]:
+        """The ids that differ from some names in case, accents or spaces alone; see `words.fold`.
+
+        Args:
+            side: "images" or "texts".
+            names: Any texts.
+
+        Returns:
+            Name -> ids, sorted; names that fit no item are left out.
+        """
+        ids: dict[str, list[str]] = {}
+        for row in self.rows(side, keys=self.keys(side).tolist()):
+            ids.setdefault(fold(row.id), []).append(row.id)
+        return {name: sorted(ids[fold(name)]) for name in names if fold(name) in ids}
+
+    def resolve(self, side: Side, names: Sequence[str]) -> dict[str, str]:
+        """The ids that some names mean: an id as it is spelt, else the only one that is folded alike.
+
+        Args:
+            side: "images" or "texts".
+            names: Any texts.
+
+        Returns:
+            Name -> id; names that fit no item are left out.
+
+        Raises:
+            RequirementError: For a name that is no id and fits two.
+        """
+        known = {row.id: row.id for row in self.rows(side, ids=names)}
+        others = [name for name in names if name not in known]
+        for name, ids in self.folded(side, others).items() if others else ():
+            if len(ids) > 1:
+                raise RequirementError(
+                    f"an id needs to fit one item; '{name}' fits {' and '.join(repr(own) for own in ids[:3])}; write "
+                    "it as one of these is spelt"
+                )
+            known[name] = ids[0]
+        return known
+
+    def dates(self, side: Side, name: str) -> dict[int, tuple[int, int]]:
+        """First and last second of the dates of a field.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+
+        Returns:
+            Key -> seconds of its earliest date; items without a date are left out.
+        """
+        rows = self.rows(side, keys=self.keys(side).tolist())
+        dates = {row.key: earliest(row.fields, name) for row in rows}
+        return {key: date for key, date in dates.items() if date is not None}
 
     def keys(self, side: Side) -> NDArray[np.int64]:
         """The keys of all items of a side.
