@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
-from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
-from subtext.data.folders import IMAGES, TABLES, list_files, list_folder, suffix_of, visible
+from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields, sidecar_suffix
+from subtext.data.folders import IMAGES, SAME_SUFFIX, TABLES, list_files, list_folder, suffix_of, visible
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.errors import DataError
 from subtext.text_helpers import counted
 
 PRIORITY = -1
-LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, AVIF, HEIC)"
+LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, JPEG 2000, AVIF, HEIC)"
 _SIZE = re.compile(r"/(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[\d.]+/[a-z]+\.[a-z0-9]+$")
 """The end of an address of IIIF's Image API: region, size, rotation, quality and format."""
 
@@ -63,29 +63,94 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
     names = sorted(listing.files)
     yield from listing.notes(folder)
     others = Counter[str]()
-    # Some programs write a.XMP.
-    sidecars = {os.path.splitext(name)[0]: name for name in names if suffix_of(name) == SIDECAR}  # noqa: PTH122
+    sidecars = _Sidecars(folder, names)
     for name in names:
         if suffix_of(name) not in IMAGES:
             others[suffix_of(name) or "no suffix"] += suffix_of(name) != SIDECAR
             continue
         if name in listing.aliases:
             continue
-        # Lightroom writes a.xmp beside a.jpg; darktable and digiKam write a.jpg.xmp.
-        stems = (name, os.path.splitext(name)[0])  # noqa: PTH122 (100,000 paths)
-        sidecar = next((folder / sidecars[stem] for stem in stems if stem in sidecars), None)
+        sidecar, notes = sidecars.of(name)
         try:
-            fields, wrong = embedded_fields(folder / name, sidecar)
+            fields, wrong = embedded_fields(folder / name, None if sidecar is None else folder / sidecar)
         except OSError as error:
             yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}", item=name)
             continue
+        yield from notes
         for what in wrong:
-            yield RowIssue(f"image {name}", what, fatal=False, name=next(iter(re.findall("'.*'", what)), ""))
+            differs = next(iter(re.findall(r"'.*'|\d[\d,]* pages", what)), "")
+            yield RowIssue(f"image {name}", what, fatal=False, name=differs)
         yield from rows_of([(f"image {name}", renamed({"image": name, **fields}, columns))], None)
+    if unused := sidecars.unused():
+        what = f"{counted(len(unused), 'sidecar')} left out, for no image here has its name, first {unused[0]}"
+        yield RowIssue(folder.name, what, fatal=False)
     if others.total():
-        kinds = ", ".join(suffix for suffix, count in others.most_common(5) if count)
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common() if count)
         note = f"{counted(others.total(), 'file')} of the folder left out, for it takes images only ({kinds})"
         yield RowIssue(folder.name, note, fatal=False)
+
+
+class _Sidecars:
+    """The .xmp files of a folder, and the images that they belong to.
+
+    Args:
+        folder: The folder.
+        names: Paths of all its files.
+    """
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self.folder = folder
+        self._of: dict[str, list[str]] = {}
+        self._used, self._suffixes, self._beside = set[str](), dict[str, str | None](), Counter[str]()
+        for name in names:
+            stem, suffix = os.path.splitext(name)  # noqa: PTH122 (100,000 paths)
+            # Some programs write a.XMP.
+            if suffix.lower() == SIDECAR:
+                self._of.setdefault(stem, []).append(name)
+            elif suffix.lower() in IMAGES:
+                self._beside[stem] += 1
+
+    def of(self, image: str) -> tuple[str | None, list[RowIssue]]:
+        """Find the .xmp file of an image, which says whose it is where several files have one name.
+
+        Args:
+            image: Path of the image.
+
+        Returns:
+            The path; None for none; and notes on others that have its name.
+        """
+        # darktable and digiKam write a.jpg.xmp; Lightroom writes a.xmp beside a.jpg.
+        stem, suffix = os.path.splitext(image)  # noqa: PTH122 (100,000 paths)
+        own, notes, where = list[str](), list[RowIssue](), f"image {image}"
+        for name in (*self._of.get(image, ()), *self._of.get(stem, ())):
+            said = self._suffix(name)
+            if said is None or said == suffix.lower() or any({said, suffix.lower()} <= same for same in SAME_SUFFIX):
+                own.append(name)
+            else:
+                self._used.add(name)
+                what = f"'{name}' is the sidecar of the file that ends in {said}; it is not read for this one"
+                notes.append(RowIssue(where, what, fatal=False, name=f"'{name}'"))
+        self._used.update(own)
+        if len(own) > 1:
+            shown = f"'{own[0]}' is read, and '{own[1]}' is not"
+            notes.append(RowIssue(where, f"has {len(own)} sidecars; {shown}", fatal=False, name=shown))
+        elif own and self._beside[stem] > 1 and own[0] in self._of.get(stem, ()) and self._suffix(own[0]) is None:
+            what = f"'{own[0]}' is beside {self._beside[stem]} images of its name, and is read for each of them"
+            notes.append(RowIssue(where, what, fatal=False, name=f"'{own[0]}'"))
+        return (own[0] if own else None), notes
+
+    def _suffix(self, sidecar: str) -> str | None:
+        if sidecar not in self._suffixes:
+            self._suffixes[sidecar] = sidecar_suffix(self.folder / sidecar)
+        return self._suffixes[sidecar]
+
+    def unused(self) -> list[str]:
+        """Name the .xmp files that have the name of no image.
+
+        Returns:
+            Their paths.
+        """
+        return [name for names in self._of.values() for name in names if name not in self._used]
 
 
 def files_with(path: Path, suffix: str, mark: str) -> list[Path]:
@@ -99,8 +164,12 @@ def files_with(path: Path, suffix: str, mark: str) -> list[Path]:
     Returns:
         The files, sorted by name.
     """
-    files = visible(path, f"*{suffix}") if path.is_dir() else [path] if path.suffix.lower() == suffix else []
-    return [file for file in files if file.is_file() and mark.encode() in _first_bytes(file)]
+    return [file for file in _named(path, suffix) if mark.encode() in _first_bytes(file)]
+
+
+def _named(path: Path, suffix: str) -> list[Path]:
+    files = visible(path) if path.is_dir() else [path]
+    return [file for file in files if file.suffix.lower() == suffix and file.is_file()]
 
 
 def _first_bytes(file: Path) -> bytes:
@@ -189,7 +258,17 @@ def images_of(
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    rows = [row for file in descriptions for row in records(file, files)]
+    rows, read = list[Addressed](), list[Path]()
+    for file in descriptions:
+        # One file that cannot be read is a problem of itself.
+        try:
+            rows += list(records(file, files))
+            read.append(file)
+        except OSError as error:
+            rows.append((file.name, "", RowIssue(file.name, f"cannot be read: {error.strerror or error}")))
+        except _UNREADABLE as error:
+            what = str(error) if isinstance(error, DataError) else f"is not read: {str(error)[:160] or repr(error)}"
+            rows.append((file.name, "", RowIssue(file.name, what)))
     rivals: dict[str, dict[str, str]] = {}
     for _, address, row in rows:
         if not isinstance(row, RowIssue):
@@ -204,13 +283,44 @@ def images_of(
             shared = {rival: _shared_folders(image, rival) for rival in rivals[image]}
             nearest = [rival for rival, count in shared.items() if count == max(shared.values())]
             if nearest == [identifier]:
-                yield where, renamed(row, columns)
+                yield where, _with_languages(renamed(row, columns))
                 continue
             second = next(rivals[image][rival] for rival in nearest if rival != identifier)
             reason = f"'{address}' and '{second}' both end at {image}; keep the folders of the addresses"
             yield where, RowIssue(where, reason, name=address)
 
+        yield from _left_out(path, root, descriptions, files, {image for image in rivals} if read else None)
+
     return Source(rows_of(single(), None), root)
+
+
+_UNREADABLE = (DataError, ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What a file of another form than it says may raise."""
+
+
+def _with_languages(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with the language of each of its texts, where its file says some."""
+    languages = row.pop("language", None)
+    if not isinstance(languages, Mapping):
+        return row if languages is None else {**row, "language": languages}
+    return {**row, "language": [languages.get(text, "und") for text in row.get("captions", ())]}
+
+
+def _left_out(
+    path: Path, root: Path, descriptions: Iterable[Path], files: Mapping[str, list[str]], named: set[str] | None
+) -> Iterator[Record]:
+    """Notes on files that look like descriptions and are none, and on images that none of them names."""
+    descriptions = list(descriptions)
+    if path.is_dir() and descriptions:
+        suffix = descriptions[0].suffix.lower()
+        others = [file.name for file in _named(path, suffix) if file not in descriptions]
+        if others:
+            what = f"{counted(len(others), f'{suffix} file')} left out, for nothing in it says what it is, first {others[0]}"
+            yield path.name, RowIssue(path.name, what, fatal=False)
+    left = sorted({image for images in files.values() for image in images} - (named or set()))
+    if path.is_dir() and left and named:
+        what = f"{counted(len(left), 'image')} left out, which no description names, first {left[0]}"
+        yield root.name, RowIssue(root.name, what, fatal=False)
 
 
 def _shared_folders(image: str, identifier: str) -> int:
