@@ -202,13 +202,15 @@ def _iptc(sets: Mapping[tuple[int, int], Any]) -> dict[str, Any]:
     fields = {field: _shaped(field, next(filter(None, map(values, numbers)), [])) for field, numbers in _IPTC.items()}
     time = sets.get(_IPTC_TIME)
     moment = f"{fields['date']}T{_decoded(time, utf8)}" if fields["date"] and isinstance(time, bytes) else None
-    return {**fields, "date": (moment and _date(moment)) or _date_or_text(fields["date"])}
+    exact = moment and _date(moment)
+    return {**fields, "date": exact or _date_or_text(fields["date"])}
 
 
 def _century(text: str) -> str | None:
     """A date of six figures, of which the standards have eight: without its century, or without its day.
 
-    They are of 1991 and later. 240101 is of 2024, and 991231 of 1999; 191205 may be December 1912 as well, and stays as it is.
+    They are of 1991 and later. 240101 is of 2024, and 991231 of 1999; 191205 may be May 1912 as well, and stays as it
+    is.
     """
     year = datetime.now(UTC).year
     century = 2000 if int(text[:2]) <= year % 100 else 1900

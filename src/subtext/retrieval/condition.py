@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from subtext.data.dates import END, Interval, read_date, year_interval, year_of
 from subtext.errors import RequirementError
 from subtext.retrieval.answer import DateCounts
-from subtext.retrieval.stores.facets import DATE, ID, NUMBER, ORDER, TEXT, Condition, Test, Value
+from subtext.retrieval.stores.facets import DATE, ID, NUMBER, ORDER, TEXT, Condition, Test, Value, in_order
 from subtext.retrieval.stores.item import Side
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import fold
@@ -102,11 +102,12 @@ def _values(written: str) -> list[Value]:
     return list({(type(value), value): value for value in values}.values())
 
 
-def as_conditions(where: Sequence[Condition | str]) -> tuple[Condition, ...]:
+def as_conditions(where: Sequence[Condition | str], *, certain: bool = False) -> tuple[Condition, ...]:
     """Conditions, of which those that are texts are parsed.
 
     Args:
         where: Conditions, or texts such as "year >= 1990".
+        certain: Dates have to fulfil all of them certainly.
 
     Returns:
         As many conditions, in their order.
@@ -114,7 +115,8 @@ def as_conditions(where: Sequence[Condition | str]) -> tuple[Condition, ...]:
     Raises:
         RequirementError: For a text that is no condition.
     """
-    return tuple(parse(condition) if isinstance(condition, str) else condition for condition in where)
+    conditions = (parse(condition) if isinstance(condition, str) else condition for condition in where)
+    return tuple(replace(condition, certain=True) if certain else condition for condition in conditions)
 
 
 def _readings(written: str) -> list[Value]:
@@ -250,6 +252,29 @@ def require_dates(view: View, side: Side, field: str) -> None:
         raise RequirementError(f"order needs a field with dates; {kind}; name another", field="order")
 
 
+def by_dates(
+    view: View, side: Side, keys: NDArray[np.int64], field: str, *, descending: bool = False
+) -> NDArray[np.int64]:
+    """Items in the order of the dates of a field, those without a date last.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        keys: (N) int64 keys.
+        field: The field.
+        descending: The latest comes first.
+
+    Returns:
+        (N) int64 keys in their order.
+
+    Raises:
+        RequirementError: As `require_dates`.
+    """
+    require_dates(view, side, field)
+    dates = view.dates(side, field)
+    return keys[in_order([dates.get(key) for key in keys.tolist()], descending=descending)]
+
+
 def _some(view: View, side: Side, name: str, typed: str) -> bool:
     """Whether some item has the value that is typed so."""
     condition = Condition(name, "in", [*_readings(typed), typed])
@@ -352,14 +377,23 @@ def _check_values_exist(view: View, side: Side, condition: Condition, fields: Se
         if test == "in" and len(parts) > 1 and all(_some(view, side, name, part) for part in parts):
             advice = f"it got {value!r}; write '{name} in {', '.join(parts)}'"
             raise RequirementError(f"'{name} in' needs commas between its values; {advice}")
-        if test in ("=", "!=", "in") and read_date(value) is None and _is_of_dates(view, side, name):
+        if test in ("=", "!=", "in") and read_date(value) is None and is_of_dates(view, side, name):
             _require_comparable(view, side, Condition(name, "!=" if test == "!=" else "=", value))
     if test in ORDER:
         _require_comparable(view, side, condition)
 
 
-def _is_of_dates(view: View, side: Side, name: str) -> bool:
-    """Whether most values of a field are dates."""
+def is_of_dates(view: View, side: Side, name: str) -> bool:
+    """Whether most values of a field are dates.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        name: The field.
+
+    Returns:
+        True for a field of dates.
+    """
     dates, values = (view.values(side, name + suffix, limit=0, max_distinct=0) for suffix in (DATE, ""))
     return 2 * dates.distinct > values.distinct
 
@@ -388,6 +422,6 @@ def _require_comparable(view: View, side: Side, condition: Condition) -> None:
 def _described(view: View, side: Side, name: str) -> str:
     """A field with its type and three of its values, for a message."""
     values = view.values(side, name, limit=3, max_distinct=2**62)
-    kind = "a number" if not values.has_texts else "a date" if _is_of_dates(view, side, name) else "text"
+    kind = "a number" if not values.has_texts else "a date" if is_of_dates(view, side, name) else "text"
     kind = "text and numbers" if values.has_texts and values.has_numbers else kind
     return f"'{name}' is {kind} ({', '.join(str(value) for value, _ in values.common)})"

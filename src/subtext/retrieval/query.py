@@ -180,8 +180,7 @@ class Query:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """`where`, parsed, with `dates`."""
-        certain = self.dates == "certain"
-        return tuple(replace(it, certain=True) if certain else it for it in as_conditions(self.where))
+        return as_conditions(self.where, certain=self.dates == "certain")
 
     @property
     def cache_key(self) -> Hashable:

@@ -10,7 +10,6 @@ import binascii
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, cast, no_type_check
@@ -23,12 +22,13 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from subtext.data.dates import Interval, days
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
 from subtext.errors import ArgumentError, DataError, RequirementError
-from subtext.retrieval.condition import matching
+from subtext.retrieval.condition import as_conditions, by_dates, count_dates, is_of_dates, matching
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.item import Side, opposite
 from subtext.retrieval.stores.store import View
@@ -184,7 +184,8 @@ def similar(
     """The images, or texts, nearest to an item of the library, without the item itself."""
     library, where = server.library(form.index), schemas.parse_conditions(form.where)
     _vectors(library.index, form.side, form.id)
-    query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where)
+    chosen = {"dates": form.dates, "order": form.order, "descending": form.descending}
+    query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where, **chosen)
     log_facts(request, {"index": library.name, "item": form.id})
     return _results(library, library.batcher.answer(query))
 
@@ -236,6 +237,7 @@ def _results(library: Library, answer: Answer) -> schemas.Results:
         hits=[schemas.ItemOut.of(hit, answer.target, root) for hit in answer],
         unit=answer.unit,
         left_out=answer.left_out,
+        dates=answer.dates,
         unknown_words=answer.unknown_words,
         exact_words=list(answer.exact_words),
         did_you_mean=dict(answer.suggestions),
@@ -254,15 +256,18 @@ def _message(sentences: list[str]) -> str | None:
 def list_items(
     request: Request, server: ReadAccess, form: Annotated[schemas.ListQuery, QueryParameters()]
 ) -> schemas.ItemPage:
-    """Items that meet the conditions, in the order in which they were added."""
+    """Items that meet the conditions, in the order in which they were added, or of the dates of a field."""
     library = server.library(form.index)
-    root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
+    conditions = as_conditions(schemas.parse_conditions(form.where), certain=form.dates == "certain")
+    root = library.store.manifest.root
     with library.store.reading() as view:
-        keys = matching(view, form.target, conditions)
+        keys, counts = matching(view, form.target, conditions), count_dates(view, form.target, conditions)
+        if form.order is not None:
+            keys = by_dates(view, form.target, keys, form.order, descending=form.descending)
         page = keys[form.offset : form.offset + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.ItemPage(index=library.name, total=len(keys), items=rows)
+    return schemas.ItemPage(index=library.name, total=len(keys), dates=counts, items=rows)
 
 
 @items.get("/item")
@@ -273,7 +278,8 @@ def item(
     library, target = server.library(form.index), form.target
     root, facing = library.store.manifest.root, opposite(target)
     with library.store.reading() as view:
-        key = view.keys_of(target, [form.id]).get(form.id)
+        known = view.resolve(target, [form.id])
+        key = next(iter(view.keys_of(target, list(known.values())).values()), None)
         if key is None:
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {target} of this library")
         content = view.items(target, [key])[0]
@@ -328,9 +334,11 @@ def fields(server: ReadAccess, form: Annotated[schemas.FieldsQuery, QueryParamet
 
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:
     values = view.values(side, name, limit=COMMON_VALUES, max_distinct=MAX_CHOICES)
-    if values.date_range is not None and not values.has_numbers:
-        first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.date_range)
-        return schemas.Facet(name=name, kind="date", count=values.distinct, values=[], low=first, high=last)
+    if values.date_range is not None and is_of_dates(view, side, name):
+        low_day, high_day = days(Interval(*values.date_range, ""))
+        return schemas.Facet(
+            name=name, kind="date", count=values.distinct, values=[], low=low_day or None, high=high_day or None
+        )
     if values.has_texts:
         return schemas.Facet(name=name, kind="text", count=values.distinct, values=list(values.common))
     low, high = values.range if values.range is not None else (None, None)
@@ -377,13 +385,14 @@ def delete_items(request: Request, server: WriteAccess, deletion: schemas.Delete
     library = server.library(deletion.index)
     with changing(library.store, "delete", library.storage) as writer:
         with library.store.reading() as view:
-            keys = view.keys_of(deletion.target, deletion.ids)
+            known = view.resolve(deletion.target, deletion.ids)
+            keys = view.keys_of(deletion.target, list(known.values()))
             paths = {item.id: item.path for item in view.items(deletion.target, list(keys.values()))}
-        missing = set(deletion.ids) - set(keys)
+        missing = set(deletion.ids) - set(known)
         if missing:
             sentence = f"{len(missing)} of these {deletion.target} are not there; nothing was deleted"
             raise Refusal(HTTPStatus.NOT_FOUND, sentence)
-        counts = writer.delete(deletion.target, deletion.ids, keep_texts=deletion.keep_texts)
+        counts = writer.delete(deletion.target, list(paths), keep_texts=deletion.keep_texts)
         library.sweep({trace_name(deletion.target, name): [name, path or name] for name, path in paths.items()})
     deleted = sum(counts.values())
     server.metrics.event("items_deleted", deleted)

@@ -142,10 +142,10 @@ class Thumbnails:
             Refusal: If there is no such item, it has no image that may be shown, or it cannot be decoded.
         """
         with store.reading() as view:
-            rows = view.rows("images", ids=[name])
+            rows = view.rows("images", ids=list(view.resolve("images", [name]).values()))
         if not rows:
             raise Refusal(HTTPStatus.NOT_FOUND, "there is no such image in this library")
-        path, content = rows[0].path, rows[0].content
+        name, path, content = rows[0].id, rows[0].path, rows[0].content
         if self.storage is None:
             return self._encode(Path(store.manifest.root), path, size), True
         file = self.storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"

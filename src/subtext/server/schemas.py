@@ -20,10 +20,12 @@ from pydantic import (
 )
 
 from subtext.api.search import search
+from subtext.data.dates import read_date
 from subtext.errors import RequirementError
+from subtext.retrieval.answer import DateCounts
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
-from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value, dated
+from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value
 from subtext.retrieval.stores.item import Item, Side
 from subtext.server.images import SIZES
 from subtext.settings import Field as Setting, fields_of
@@ -48,7 +50,7 @@ OPTIONS: dict[str, Setting] = {
 """The settings of `subtext.search` that are parameters of GET and POST /search. The image is the body of POST."""
 DEFAULTS = {"top": 20}
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """An id: no control characters."""
 _SIZES = ", ".join(map(str, SIZES))
 NO_NULL = r"^[^\x00]*$"
@@ -137,7 +139,7 @@ class _ImageForm(Form):
 
 TextSearch = _form("TextSearch", "A search with words, items of the library, or both.", *OPTIONS, base=_TextForm)
 ImageSearch = _form("ImageSearch", "A search with an image, and other parts.", *OPTIONS, base=_ImageForm)
-_Selection = _form("Selection", "Items of a library.", "target", "top", "where")
+_Selection = _form("Selection", "Items of a library.", "target", "top", "where", "dates", "order", "descending")
 
 
 class Similar(_Selection):  # type: ignore[misc, valid-type]
@@ -308,6 +310,7 @@ class Results(BaseModel):
         hits: Best first.
         unit: Of the scores.
         left_out: Hits below the minimum probability.
+        dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
         unknown_words: That the model does not know.
         exact_words: Phrases, numbers, names and unknown words of the query that texts of the library have.
         did_you_mean: Words that no text has -> the nearest that some have.
@@ -320,6 +323,7 @@ class Results(BaseModel):
     hits: list[ItemOut]
     unit: Literal["cosine", "deviations", "bm25", "score"] = "cosine"
     left_out: int = 0
+    dates: DateCounts | None = None
     unknown_words: list[str] = []
     exact_words: list[str] = []
     did_you_mean: dict[str, str] = {}
@@ -328,10 +332,15 @@ class Results(BaseModel):
 
 
 class ItemPage(BaseModel):
-    """Items in the order in which they were added, and how many meet the conditions."""
+    """Items in the order in which they were added, or of their dates, and how many meet the conditions.
+
+    Attributes:
+        dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
+    """
 
     index: str
     total: int
+    dates: DateCounts | None = None
     items: list[ItemOut]
 
 
@@ -358,7 +367,7 @@ class Facet(BaseModel):
         kind: "text", "number" or "date".
         count: Different values.
         values: The most common, with the number of items; empty where nearly every item has its own.
-        low: Of numbers and dates.
+        low: Of numbers and dates; None where the first date has no beginning.
         high: See `low`.
     """
 
@@ -445,7 +454,7 @@ class _JsonCondition(Form):
 def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Conditions as typed, `year >= 1990`, or {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.
 
-    In JSON a date as text compares with dates; several values are for "in" and "!=".
+    In JSON a text that is a date of any notation compares with dates; several values are for "in" and "!=".
 
     Args:
         texts: Conditions, as typed or as JSON.
@@ -454,7 +463,7 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
         As many conditions, in their order.
 
     Raises:
-        RequirementError: For anything else, and for more than SQLite can process.
+        RequirementError: For anything else, and for too many values.
 
     Example:
         >>> parse_conditions(['{"field": "year", "test": ">=", "value": 1990}']) == parse_conditions(["year >= 1990"])
@@ -478,18 +487,19 @@ def _condition(text: str) -> Condition:
     values = condition.value if isinstance(condition.value, list | tuple) else [condition.value]
     if len(values) > MAX_VALUES:
         raise RequirementError(f"a condition may have {MAX_VALUES} values; it got {len(values)}")
-    if any(isinstance(value, int) and abs(value) >= 2**63 for value in values):
-        raise RequirementError(f"'{condition.field}' needs numbers of 64 bits; it got a larger one")
     return condition
 
 
 def _json_condition(text: str) -> Condition:
     """The condition; a text that is a date, compared by order, becomes the date."""
     form = _JsonCondition.model_validate_json(text)
-
-    def typed(value: Scalar) -> Value:
-        when = dated(value) if isinstance(value, str) and form.test in ORDER else None
-        return when or (int(value) if isinstance(value, bool) else value)
-
-    value = [*map(typed, form.value)] if isinstance(form.value, list) else typed(form.value)
-    return Condition(form.field, form.test, value)
+    written = form.value if isinstance(form.value, list) else [form.value]
+    values: list[Value] = []
+    for value in written:
+        date = read_date(value) if isinstance(value, str) and form.test != "contains" else None
+        plain = int(value) if isinstance(value, bool) else value
+        values += [plain] if date is None else [date] if form.test in ORDER else [date, plain]
+    if form.test == "=" and len(values) > 1 and not isinstance(form.value, list):
+        return Condition(form.field, "in", values)
+    several = isinstance(form.value, list) or len(values) > 1
+    return Condition(form.field, form.test, values if several else values[0])

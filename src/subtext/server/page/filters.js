@@ -67,14 +67,15 @@ function words(label, value, name, readers, update) {
 }
 
 function range(field, current, readers, update) {
-  const type = field.kind === "date" ? "date" : "number";
+  // A date may be of any notation: um 1900, 1890s, -0043.
+  const type = field.kind === "date" ? "text" : "number";
   const [low, high] = ["from", "to"].map((what, isHigh) => node("input", {
     type, step: type === "number" ? "any" : null, value: current[isHigh ? "<=" : ">="] ?? "",
-    placeholder: type === "number" ? String(isHigh ? field.high : field.low) : null,
+    placeholder: (isHigh ? field.high : field.low) === null ? null : String(isHigh ? field.high : field.low),
     "aria-label": `${field.name} ${what}`, onchange: update,
   }));
   const number = (input) => (type === "number" ? Number(input.value) : input.value);
-  readers.push(() => [[low, ">="], [high, "<="]].filter(([input]) => input.value !== "")
+  readers.push(() => [[low, ">="], [high, "<="]].filter(([input]) => input.value.trim() !== "")
     .map(([input, test]) => condition(field.name, test, number(input))));
   return node("fieldset", { class: "field" }, node("legend", {}, field.name), node("div", { class: "pair" }, low, node("span", { class: "soft" }, "to"), high));
 }
