@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from subtext.training.setup import Setup
 
 CARD = "README.md"
-READING = ("data", "images", "features", "text_features", "split_seed", "on_error", "columns", "text_fields")
+READING = (
+    "data",
+    "images",
+    "features",
+    "text_features",
+    "split_seed",
+    "on_error",
+    "columns",
+    "text_fields",
+    "max_pixels",
+)
 """Fields of DataConfig that say how data is read; the others are for training."""
 SHOWN = 5
 """How many kinds of problems of a data set a command shows before it counts the others."""
@@ -140,7 +150,7 @@ def load(
 
 
 def _say_note(model: Model, *, quiet: bool = False) -> None:
-    """Say what the files of a pretrained model do not, where it is used; a saved run has said it when it was trained."""
+    """Say what the files of a pretrained model do not; a saved run has said it when it was trained."""
     if note := getattr(model.text.input_spec, "note", ""):
         say(f"note: {note}", quiet=quiet)
 

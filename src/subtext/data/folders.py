@@ -17,11 +17,32 @@ from subtext.data.rows import Row
 from subtext.text_helpers import counted, listed
 
 IMAGES = frozenset(
-    (".jpg .jpeg .jpe .jfif .jfi .jif .mpo .png .apng .webp .tif .tiff .gif .bmp .dib .avif .avifs .heic .heif .heics .hif"
-    " .jp2 .j2k .j2c .jpc .jpf .jpx .ppm .pgm .pbm .pnm .tga").split()
-)  # fmt: skip  # noqa: SIM905
+    {
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".jfi", ".jif", ".mpo", ".png", ".apng", ".webp", ".tif", ".tiff", ".gif"),
+        *(
+            ".bmp",
+            ".dib",
+            ".avif",
+            ".avifs",
+            ".heic",
+            ".heif",
+            ".heics",
+            ".hif",
+            ".jp2",
+            ".j2k",
+            ".j2c",
+            ".jpc",
+            ".jpf",
+        ),
+        *(".jpx", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+    }
+)
 """Suffixes of image files."""
-SAME_SUFFIX = ({".jpg", ".jpeg", ".jpe", ".jfif", ".jfi", ".jif"}, {".tif", ".tiff"}, {".heic", ".heif", ".hif", ".heics"})
+SAME_SUFFIX = (
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".jfi", ".jif"},
+    {".tif", ".tiff"},
+    {".heic", ".heif", ".hif", ".heics"},
+)
 """Suffixes of one format, under which a file may be named in a table or a sidecar."""
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
 """Suffixes of tables."""

@@ -39,6 +39,8 @@ LARGE = 2**24
 """Pixels above which an image is scaled down before anything else, where its reader needs far fewer."""
 _FACTORS = (8, 4, 2)
 """How many times an image is scaled down while it is decoded: what JPEG can, at 8 the mean of each block."""
+PAGES = "pages"
+"""Key of the number of pages among the facts (`info`) of an image that was opened, where it has several."""
 _STRIP = 2**20
 """Pixels that are converted at a time."""
 _ALONE = 2**23
@@ -224,7 +226,10 @@ def memory_at_hand() -> int:
     import psutil
 
     free = int(psutil.virtual_memory().available)
-    for most, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for most, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         with suppress(OSError, ValueError):
             of_group = (int(Path("/sys/fs/cgroup", name).read_text(encoding="ascii")) for name in (most, used))
             free = min(free, max(0, next(of_group) - next(of_group)))
@@ -331,7 +336,7 @@ def open_image(
             failed.callback(image.close)
             if image.format == "EPS":
                 raise DataError(f"image {name} is EPS, a program that is not run; save it again as PNG")
-            _first_page(image)
+            pages = _first_page(image)
             width, height = image.size
             if width * height > most_pixels():
                 raise DataError(
@@ -348,6 +353,8 @@ def open_image(
                 key = _transparent_grey(image)
                 image.load()
                 upright = _upright_rgb(image, factor, own=True, key=key)
+            if pages > 1:
+                upright.info[PAGES] = pages
             failed.pop_all()
             return upright
     except DataError:
@@ -400,11 +407,14 @@ def pages_of(image: Image.Image) -> list[int]:
     return [number for number, kind in enumerate(kinds) if not kind] or [0]
 
 
-def _first_page(image: Image.Image) -> None:
-    """Go to the first page that is no smaller copy; other formats stay at their first frame."""
+def _first_page(image: Image.Image) -> int:
+    """Go to the first page that is no smaller copy; how many there are. Other formats stay at their first frame."""
     with suppress(*BROKEN):  # What is wrong with later pages does not concern the first one.
-        if first := pages_of(image)[0]:
-            image.seek(first)
+        pages = pages_of(image)
+        if pages[0]:
+            image.seek(pages[0])
+        return len(pages)
+    return 1
 
 
 def pages_note(pages: int) -> str:
@@ -431,7 +441,9 @@ def prepare_decoder(start: bytes, name: str) -> None:
     """
     for mark, part, form in _OWN_PARTS:
         if start.startswith(mark) and (part != "webp" or start[8:12] == b"WEBP") and not features.check(part):
-            raise DataError(f"image {name} is {form}, which this Pillow was built without; pip install --upgrade pillow")
+            raise DataError(
+                f"image {name} is {form}, which this Pillow was built without; pip install --upgrade pillow"
+            )
     if start[4:8] != b"ftyp":
         return
     if b"avif" in start or start[8:12] not in _HEIF:
@@ -566,7 +578,7 @@ def _scale_of(low: float, high: float, mode: str) -> tuple[float, float]:
 
 
 def _transparent_grey(image: Image.Image) -> Any:
-    """The transparent grey or colour of a PNG in the numbers of the decoded image; the file has those of its own depth."""
+    """The transparent grey or colour of a PNG in the numbers of the decoded image; its file has another depth."""
     key = image.info.get("transparency")
     tile = getattr(image, "tile", None)
     raw = tile[0][3] if tile and isinstance(tile[0][3], str) else ""

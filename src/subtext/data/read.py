@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
 from subtext.data.folders import TABLES, file_identity
-from subtext.data.image_files import image_exists, open_image
+from subtext.data.image_files import PAGES, image_exists, limit_pixels, open_image, pages_note
 from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.rows import (
     MERGED,
@@ -69,6 +69,7 @@ def read(
     text_fields: str | None = None,
     progress: Progress | None = None,
     form: str | None = None,
+    max_pixels: float | None = None,
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
@@ -91,6 +92,8 @@ def read(
         progress: Called with the number of decoded images and their total.
         form: What a path was read as before (`Dataset.form`): what came into a folder since does not change what the
             folder is, and a note says so. Default: what the path looks like now.
+        max_pixels: Million pixels of the largest image that this process decodes from now on, more than 0. Default: as
+            many as a quarter of the memory at hand allows, 89 or more.
 
     Returns:
         The images, texts and pairs, and the problems of skipped rows.
@@ -99,6 +102,7 @@ def read(
         DataError: If no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
         ArgumentError: If an argument does not apply to such data.
     """
+    limit_pixels(max_pixels)
     folder = None if images is None else Path(images).expanduser()
     if folder is not None and not folder.is_dir():
         raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
@@ -137,7 +141,10 @@ def read(
     problems = list(dataset.problems)
     if need_images and len(dataset.images):
         dataset, image_problems = _check_images(dataset, where, folder is not None, verify=verify, progress=progress)
-        problems += [*image_problems, *_nearly_alike(dataset)]
+        # A folder of images has said of its pages already what decoding says.
+        said = set(problems)
+        problems += [problem for problem in image_problems if problem not in said]
+        problems += _nearly_alike(dataset)
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
         problems += [RowIssue(textless[name], note, fatal=False) for name in dataset.images.ids if name in textless]
@@ -595,6 +602,7 @@ def _check_images(
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [RowIssue("images", message)]
     advice = "correct its path, or add the file" if named else "name the folder of the images (--images)"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
+    notes: list[RowIssue] = []
     pathless = [row for row, value in enumerate(values) if value is None]
     if len(pathless) < len(images):
         # Where no image has a file, all are known by features.
@@ -605,9 +613,10 @@ def _check_images(
         skipped = reasons.keys() | set(pathless)
         if callable(verify):
             skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
-        reasons |= _undecodable(dataset, skipped, progress)
+        undecodable, notes = _decoded(dataset, skipped, progress)
+        reasons |= undecodable
     if not reasons:
-        return dataset, []
+        return dataset, notes
     keep = np.ones(len(images), dtype=bool)
     keep[list(reasons)] = False
     problems = []
@@ -617,7 +626,7 @@ def _check_images(
         name = value if isinstance(value, str) else images.ids[row]
         names = (form for form in (f"'{name}'", name) if form in reason)
         problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row]))
-    return _keep_images(dataset, keep), problems
+    return _keep_images(dataset, keep), [*problems, *notes]
 
 
 def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
@@ -693,22 +702,30 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
     return os.path.normpath("/".join(parts))
 
 
-def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None) -> dict[int, str]:
-    """The images that cannot be decoded, and why; every file is decoded completely, at a small scale if it has one."""
+def _decoded(dataset: Dataset, skipped: set[int], progress: Progress | None) -> tuple[dict[int, str], list[RowIssue]]:
+    """Decode every file completely, at a small scale if it has one.
+
+    Returns:
+        The images that cannot be decoded, and why; and notes on those of several pages.
+    """
     rows = [row for row in range(len(dataset.images)) if row not in skipped]
 
-    def decode(row: int) -> str | None:
+    def decode(row: int) -> str | int:
         try:
-            open_image(dataset.images.values[row], dataset.root, at_least=32, thumbnail=True)
+            image = open_image(dataset.images.values[row], dataset.root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
-        return None
+        return int(image.info.get(PAGES, 1))
 
-    reasons = {}
+    reasons, notes = {}, []
     answers = zip(rows, read_ahead(rows, decode, workers=os.cpu_count() or 1), strict=True)
-    for done, (row, reason) in enumerate(answers, 1):
-        if reason is not None:
-            reasons[row] = reason
+    for done, (row, answer) in enumerate(answers, 1):
+        if isinstance(answer, str):
+            reasons[row] = answer
+        elif answer > 1:
+            value, name = dataset.images.values[row], counted(answer, "page")
+            where = f"image {value if isinstance(value, str) else dataset.images.ids[row]}"
+            notes.append(RowIssue(where, pages_note(answer), fatal=False, name=name))
         if progress is not None:
             progress(done, len(rows))
-    return reasons
+    return reasons, notes

@@ -267,8 +267,8 @@ class SubwordInput:
         max_tokens: Longer texts are cut; it counts the tokeniser's own marks.
         token_mask: While training: share of tokens replaced by the mask token (or the unknown token), in [0, 1); marks
             stay.
-        full_length: L of every batch, max_tokens or more, where a model learnt with texts of one length (SigLIP); 0 for
-            the batch's longest text.
+        full_length: L of every batch, max_tokens or more, where a model learnt with texts of one length (SigLIP); 0
+            for the batch's longest text.
         lower: Whether capitals become small letters first, for a model that learnt without capitals (SigLIP 2).
         prompt: Words around every text, with {} in its place, such as "a photo of {}"; "" for none.
         note: What the model's files do not say, for people who use it; it is not saved.
@@ -300,7 +300,7 @@ class SubwordInput:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the tokeniser's vocabulary and normalisation, its padding token, lengths, case and the prompt."""
+        """Changes with the tokeniser's vocabulary and normalisation, its padding token, lengths, case and prompt."""
         backend = getattr(self.tokeniser, "backend_tokenizer", None)
         if backend is None:
             rules: Any = sorted(self.tokeniser.get_vocab().items())

@@ -49,8 +49,8 @@ def gemma(folder: Path, form: str) -> Path:
     if form == "5":
         told |= {"backend": "tokenizers", "mask_token": "<mask>", "tokenizer_class": "GemmaTokenizer"}
     else:
-        added = {str(code): {"content": token, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
-                             "special": True} for token, code in list(codes.items())[:5]}  # fmt: skip
+        plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+        added = {str(code): {"content": token, **plain} for token, code in list(codes.items())[:5]}
         told |= {"add_bos_token": False, "add_eos_token": True, "added_tokens_decoder": added, "sp_model_kwargs": {},
                  "clean_up_tokenization_spaces": False, "tokenizer_class": "GemmaTokenizer"}  # fmt: skip
         (folder / "special_tokens_map.json").write_text(json.dumps(marks))

@@ -283,13 +283,13 @@ def images_of(
             shared = {rival: _shared_folders(image, rival) for rival in rivals[image]}
             nearest = [rival for rival, count in shared.items() if count == max(shared.values())]
             if nearest == [identifier]:
-                yield where, _with_languages(renamed(row, columns))
+                yield where, _with_languages(row, columns)
                 continue
             second = next(rivals[image][rival] for rival in nearest if rival != identifier)
             reason = f"'{address}' and '{second}' both end at {image}; keep the folders of the addresses"
             yield where, RowIssue(where, reason, name=address)
 
-        yield from _left_out(path, root, descriptions, files, {image for image in rivals} if read else None)
+        yield from _left_out(path, root, descriptions, files, set(rivals) if read else None)
 
     return Source(rows_of(single(), None), root)
 
@@ -298,12 +298,17 @@ _UNREADABLE = (DataError, ValueError, TypeError, AttributeError, LookupError, Re
 """What a file of another form than it says may raise."""
 
 
-def _with_languages(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with the language of each of its texts, where its file says some."""
-    languages = row.pop("language", None)
-    if not isinstance(languages, Mapping):
-        return row if languages is None else {**row, "language": languages}
-    return {**row, "language": [languages.get(text, "und") for text in row.get("captions", ())]}
+def _with_languages(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    """The row under the names of roles; its headline and caption, of several languages, are texts or one field."""
+    languages = row.get("language")
+    new = renamed(row, columns)
+    for name in TEXT_FIELDS:
+        values = new.pop(name, None)
+        if values and name not in columns["text"]:
+            new[name] = "; ".join(values) if isinstance(values, list) else values
+    if isinstance(languages, Mapping):
+        new["language"] = [languages.get(text, "und") for text in new.get("captions", ())]
+    return new
 
 
 def _left_out(
@@ -315,11 +320,13 @@ def _left_out(
         suffix = descriptions[0].suffix.lower()
         others = [file.name for file in _named(path, suffix) if file not in descriptions]
         if others:
-            what = f"{counted(len(others), f'{suffix} file')} left out, for nothing in it says what it is, first {others[0]}"
+            number = counted(len(others), f"{suffix} file")
+            what = f"{number} left out, for nothing in it says what it is, first {others[0]}"
             yield path.name, RowIssue(path.name, what, fatal=False)
     left = sorted({image for images in files.values() for image in images} - (named or set()))
     if path.is_dir() and left and named:
-        what = f"{counted(len(left), 'image')} left out, which no description names, first {left[0]}"
+        number = counted(len(left), "image")
+        what = f"{number} left out, which no description names, first {left[0]}"
         yield root.name, RowIssue(root.name, what, fatal=False)
 
 

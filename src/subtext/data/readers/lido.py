@@ -1,9 +1,10 @@
 """LIDO 1.0 and 1.1, in which museums deliver objects: XML files on disk, with the images beside them.
 
 A file, or a folder with some. An object has the images of its resources: the files in the XML's folder, or in its
-sub-folders, that have the name of a `linkResource`. The object's title is `headline`, its description `caption`, in each
-of its languages a text of its own with its `language`; its subjects are `keywords`. `byline` are all who made it, in its
-production, design and the like; when and where are those of its production, where it names one, else of its first event.
+sub-folders, that have the name of a `linkResource`. The object's title is `headline`, its description `caption`, in
+each of its languages a text of its own with its `language`; its subjects are `keywords`. `byline` are all who made it,
+in its production, design and the like; when and where are those of its production, where it names one, else of its
+first event.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _LISTS = ("keywords",)
 _PRODUCED = re.compile("produ|herst|fabri|lido00007")
 _MADE = re.compile(
     "produ|herst|fabri|creat|cr[eé]a|entw|design|conce|execut|ausf[uü]h|druck|print|impr|publi|ver[oö]ff|aufnahm|photog|fotog"
-    "|prise de vue|gravure|guss|lido000(07|12|10|01|20)|lido00224|lido00228"
+    "|prise de vue|gravure|guss|lido000(07|12)|lido00224|lido00228"
 )
 """Kinds of events by which an object came to be, in English, German and French, and by LIDO's own numbers."""
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"

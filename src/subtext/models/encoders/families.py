@@ -19,9 +19,9 @@ class TextForm:
 
     Attributes:
         padding: Token that fills a text up; None for the tokeniser's own. Where texts are masked it changes nothing.
-        full_length: Whether every text has the longest length, with nothing masked: the last token is the text's vector.
-        lower: Whether capitals become small letters before the tokeniser gets a text. That of SigLIP does so itself, and
-            removes punctuation; that of SigLIP 2, Gemma's, does not, although the model learnt without capitals.
+        full_length: Whether every text has the longest length, nothing masked: the last token is the text's vector.
+        lower: Whether capitals become small letters before the tokeniser gets a text. That of SigLIP does so itself,
+            and removes punctuation; that of SigLIP 2, Gemma's, does not, although the model learnt without capitals.
         end: Whether a text always ends with the end token, also where it is cut.
         prompt: Words around every text. No family learnt with one; `--text-prompt` is for short labels.
         longest: Most tokens that the family's processor makes; None for as many as the model has positions.
@@ -78,8 +78,8 @@ def text_form(config: Any, tokeniser: Any, positions: int) -> tuple[TextForm, st
     form, notes = FORMS[family] if family is not None else _processor_form(config, tokeniser), list[str]()
     if family is None:
         notes.append(
-            f"models of the family '{config.model_type}' are not in the table of how models were trained; its texts are "
-            "read as its own tokeniser and processor read them"
+            f"models of the family '{config.model_type}' are not in the table of how models were trained; its texts "
+            "are read as its own tokeniser and processor read them"
         )
     said = int(getattr(tokeniser, "model_max_length", UNLIMITED + 1))
     longest = min(positions, form.longest or positions, positions if form.full_length or said > UNLIMITED else said)
@@ -90,12 +90,14 @@ def text_form(config: Any, tokeniser: Any, positions: int) -> tuple[TextForm, st
             notes.append(f"its tokeniser names no padding token; '{tokeniser.pad_token}' is taken, as {family} has it")
     elif form.padding is not None and tokeniser.pad_token != form.padding and _has(tokeniser, form.padding):
         notes.append(
-            f"its tokeniser fills texts up with '{tokeniser.pad_token}', and {family} was trained with '{form.padding}'; "
-            "the tokeniser's own is taken"
+            f"its tokeniser fills texts up with '{tokeniser.pad_token}', and {family} was trained with "
+            f"'{form.padding}'; the tokeniser's own is taken"
         )
     codes = tokeniser(["a a"])["input_ids"][0]
     if form.end and family is not None and (not codes or codes[-1] not in _ends(config, tokeniser)):
-        notes.append(f"its tokeniser puts no end token behind a text, and {family} was trained with one; correct its files")
+        notes.append(
+            f"its tokeniser puts no end token behind a text, and {family} was trained with one; correct its files"
+        )
     adapted = TextForm(tokeniser.pad_token, form.full_length, form.lower, form.end, form.prompt, longest)
     return adapted, "; ".join(notes)
 
@@ -112,7 +114,7 @@ def _ends(config: Any, tokeniser: Any) -> set[int]:
 
 
 def _processor_form(config: Any, tokeniser: Any) -> TextForm:
-    """What the processor of another family does with texts by itself: they are masked, so that only the length counts."""
+    """What the processor of another family does with texts by itself: as they are masked, only the length counts."""
     mapping = transformers.models.auto.processing_auto.PROCESSOR_MAPPING_NAMES
     processor = getattr(transformers, str(mapping.get(config.model_type, "")), None)
     # Of transformers before 5.20, the settings stand in a class beside it.
