@@ -153,7 +153,7 @@ def list_folder(folder: Path, refuse: Callable[[OSError], NoReturn] | None = Non
                 inside = Path(os.path.relpath(target, root)).parts
                 if entry.name.startswith(".") or any(map(SYSTEM.fullmatch, [entry.name, *inside])):
                     continue
-                if inside[0] == os.pardir:
+                if inside[:1] == (os.pardir,):
                     found.outside[name] = target
                 elif not is_of_subtext(target):
                     links.append((f"{name}/", entry.path))

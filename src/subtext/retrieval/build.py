@@ -486,7 +486,7 @@ class Missing:
         Args:
             allowed: How many; None for `FEW`, or `SHARE` of the index.
             subject: The index, for the message.
-            command: What deletes them all the same, with {} in the place of their number.
+            command: What deletes them all the same.
 
         Raises:
             DataError: If they are more; nothing was deleted.
@@ -497,7 +497,7 @@ class Missing:
             raise DataError(
                 f"{subject} stays as it is: its data no longer has {self.lost:,} of its {self.total:,} items, first "
                 f"'{first}', as if a table were half written or a disk not mounted; where they are to be deleted: "
-                f"`{command.format(self.lost)}`"
+                f"`{command}`"
             )
 
 

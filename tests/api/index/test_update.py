@@ -73,9 +73,7 @@ def test_folder_of_photos_stays_one(photos: Path, capsys: pytest.CaptureFixture[
     with tarfile.open(photos / "backup.tar", "w") as tar:
         tar.add(photos / "red.png", "red.png")
     assert update_index(index, quiet=True).embedded == 1 and ids(index) == {*ALL, "sub/new.png"}
-    assert add_to_index(index, photos, quiet=True).unchanged == 13, (
-        "an addition of the same folder does not guess either"
-    )
+    assert add_to_index(index, photos, quiet=True).unchanged == 13, "an addition does not guess, either"
     assert update_index(index, quiet=True).unchanged == 13
     moved = photos.rename(photos.parent / "moved")
     assert update_index(index, data=moved, quiet=True).amended == 13
@@ -276,9 +274,11 @@ def test_index_inside_of_data_is_passed_over(runs: Path, tmp_path: Path) -> None
     picture(storage / "cache" / "thumbnails" / "ab-96.webp", (1, 2, 3))
     assert update_index(index, quiet=True).unchanged == 2 and ids(index) == {"red.png", "green.png"}
     turns = iter(range(9))
-    watch_index(
-        index, max_checks=3, wait=lambda _: picture(index / "cache" / f"{next(turns)}.png", (1, 2, 3)), quiet=True
-    )
+
+    def wait(seconds: float) -> None:
+        picture(index / "cache" / f"{next(turns)}.png", (1, 2, 3))
+
+    watch_index(index, max_checks=3, wait=wait, quiet=True)
     assert ids(index) == {"red.png", "green.png"}
 
 

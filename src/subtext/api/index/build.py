@@ -712,12 +712,9 @@ def _update(
         deletes = not keep_missing and not withheld
         if deletes:
             place = f" --data {shlex.quote(str(work.sources.data))}" if isinstance(work.sources.data, Path) else ""
-            command = f"subtext index update {shlex.quote(str(store.path))}{place}".replace("{", "{{").replace(
-                "}", "}}"
-            )
-            command += " --allow-deleting {}"
+            command = f"subtext index update {shlex.quote(str(store.path))}{place} --allow-deleting {missing.lost}"
             if work.sources.in_memory is not None:
-                command = "update_index(..., allow_deleting={})"
+                command = f"update_index(..., allow_deleting={missing.lost})"
             missing.require_allowed(allowed, str(store.path), command)
         total = WriteCounts()
         for step, opened, source in readings:
