@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 LONGEST = 200
 """Letters of a word that are compared."""
@@ -65,6 +66,7 @@ class _Folded(dict[int, str]):
 _VALUES, _WORDS = _Folded(for_words=False), _Folded(for_words=True)
 
 
+@lru_cache(1 << 16)
 def fold(text: str) -> str:
     """One spelling of a text for those that differ only in case, accents or form; spaces are one each.
 

@@ -116,12 +116,12 @@ def test_columns_are_typed_and_mixed_ones_reported(images: Path, tmp_path: Path)
     (tmp_path / "list.csv").write_text("\n".join(["image,text,year,size,day,code", *rows]))
     data = read(tmp_path / "list.csv", images=images)
     assert data.images.metadata == {
-        "year": ["1950", "c. 1951", "1952"], "size": [1.5, 2, None], "day": ["2021-03-05", "2021-03-06", "2021-03-07"],
+        "year": ["1950", "c. 1951", "1952"], "size": [1.5, 2, None], "day": ["05.03.2021", "06.03.2021", "2021/03/07"],
         "code": ["007", "008", "009"],
     }  # fmt: skip
     assert [str(problem) for problem in data.problems] == [
-        "list.csv: column 'year' has 2 numbers and 'c. 1951' (line 3); it is read as text, so < and > hold for none "
-        "of it"
+        "list.csv: column 'year' has 2 numbers and 'c. 1951' (line 3); < and > compare its numbers and its dates, and "
+        "pass over the others"
     ]
 
 
@@ -249,10 +249,11 @@ def test_excel_number_and_date_formats_are_parsed(images: Path, tmp_path: Path) 
     (tmp_path / "list.csv").write_text("\r\n".join(["sep=;", "image;text;price;day;mixed;size", *rows]))
     data = read(tmp_path / "list.csv", images=images, on_error="skip")
     assert data.images.metadata == {
-        "price": [12.5, -3], "day": ["2001-03-01", "2001-12-31"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
+        "price": [12.5, -3], "day": ["1.3.2001", "31.12.2001"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
     }  # fmt: skip
     assert [str(problem) for problem in data.problems] == [
-        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); it is read as text, so < and > hold for none of it"
+        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and pass "
+        "over the others"
     ]
 
 
@@ -265,11 +266,12 @@ def test_ambiguous_numbers_and_dates_are_reported(images: Path, tmp_path: Path) 
     (tmp_path / "list.csv").write_text("\n".join(["image,text,price,day,code,size", *rows]))
     data = read(tmp_path / "list.csv", images=images)
     assert data.images.metadata["price"] == ["1,250", "12,50", None] and data.images.metadata["size"] == [2, 2.5, None]
-    told = "it is read as text, so < and > hold for none of it"
+    told = "< and > compare its numbers and its dates, and pass over the others"
     assert [str(problem) for problem in data.problems] == [
-        f"list.csv: column 'price' has 2 unclear cells such as '1,250' (line 2); {told}",
-        f"list.csv: column 'day' has 2 unclear cells and 'c. 1950' (line 3); {told}",
+        f"list.csv: column 'price' has 2 unclear numbers such as '1,250' (line 2); {told}",
+        "list.csv: column 'day' has '03/05/2021' (line 2), which is read as 2021-05-03: the day stands before the month",
     ]
+    assert data.images.metadata["day"] == ["03/05/2021", "c. 1950", "3/5/2021"]
 
 
 def test_file_outside_named_folder_raises_as_missing(images: Path, tmp_path: Path) -> None:

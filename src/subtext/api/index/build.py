@@ -1059,12 +1059,14 @@ def read_vectors(file: Path) -> VectorFile:
         Ids, vectors and groups of each side.
 
     Raises:
-        DataError: If the file is missing or has another layout, or its vectors are not finite numbers of one width.
+        DataError: If the file is missing or has another layout, or its vectors are zero or not finite numbers of one
+            width.
     """
     import numpy as np
 
     from subtext.data.arrays import LARGEST, NUMBERS, as_float32, open_npz, unusable
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.data.rows import id_error
+    from subtext.retrieval.stores.item import SIDES, has_direction
 
     if not file.is_file():
         raise DataError(f"an import needs a file of vectors; {file} is not there")
@@ -1090,6 +1092,13 @@ def read_vectors(file: Path) -> VectorFile:
             raise DataError(f"{file} needs one vector, or K, for each id; {side} have {len(ids)} and {array.shape}")
         if len(set(ids)) < len(ids):
             raise DataError(f"{file} needs each id once on a side; some of the {side} are there twice")
+        if wrong := next(((name, reason) for name in ids if (reason := id_error(name))), None):
+            raise DataError(f"{file} needs other ids: {wrong[0]!r} {wrong[1]}")
+        if nothing := [ids[row] for row in np.flatnonzero(~has_direction(content.vectors[side]))]:
+            raise DataError(
+                f"{file} needs vectors that are not zero; {counted(len(nothing), 'vector')} of {side} "
+                f"{'is' if len(nothing) == 1 else 'are'}: {listed(list(map(repr, nothing)))}; leave these items out"
+            )
         if f"{modality}_groups" in columns:
             content.groups[side] = np.asarray(columns[f"{modality}_groups"], dtype=np.int64)
     if len({array.shape[2] for array in content.vectors.values()}) != 1:

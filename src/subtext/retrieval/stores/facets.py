@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from subtext.data.dates import END, Interval, interval_of, read_date, year_interval
@@ -116,13 +117,21 @@ def facets(metadata: Mapping[str, Any]) -> set[Facet]:
         if not isinstance(value, str):
             result.add((name, value))
             continue
-        folded = (name, fold(value))
-        texts[folded] = min(value, texts.get(folded, value))
-        if (interval := read_date(value)) is not None:
-            result.add((name + DATE, sortable(interval)))
-        if _NUMBER.fullmatch(value):
-            result.add((name + NUMBER, json.loads(value)))
+        folded, date, number = _said(value)
+        texts[name, folded] = min(value, texts.get((name, folded), value))
+        if date is not None:
+            result.add((name + DATE, date))
+        if number is not None:
+            result.add((name + NUMBER, number))
     return result | {(name, value) for (name, _), value in texts.items()}
+
+
+@lru_cache(1 << 16)
+def _said(text: str) -> tuple[str, str | None, int | float | None]:
+    """What a text is as it is compared, as a date and as a number; many items have the same one."""
+    interval = read_date(text)
+    number = json.loads(text) if _NUMBER.fullmatch(text) else None
+    return fold(text), None if interval is None else sortable(interval), number
 
 
 def _scalars(metadata: Mapping[str, Any], prefix: str) -> Iterator[Facet]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.rows import id_error
+from subtext.data.rows import RowError, id_error, plain_value
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import json_object, stored_object
 from subtext.text_helpers import counted, listed
@@ -53,10 +55,20 @@ class IndexEntry:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     stamp: str | None = None
 
-    @property
+    @cached_property
     def metadata_json(self) -> str:
-        """The metadata as it is stored; what JSON cannot represent is stored as text."""
-        return json.dumps(dict(self.metadata), ensure_ascii=False, default=plain)
+        """The metadata as it is stored; what JSON cannot represent is stored as text, and NaN not at all.
+
+        Raises:
+            SearchIndexError: For a value that an index cannot hold.
+        """
+        with suppress(ValueError, TypeError, RecursionError):
+            return json.dumps(dict(self.metadata), ensure_ascii=False, default=plain, allow_nan=False)
+        try:
+            plain_fields = {name: plain_value(value, name) for name, value in self.metadata.items()}
+            return json.dumps(plain_fields, ensure_ascii=False)
+        except RowError as problem:
+            raise SearchIndexError(f"an index needs other metadata: item {self.id!r}: {problem}") from problem
 
     def digest(self, side: int, key: int) -> bytes:
         """16 bytes that change with everything that is stored of the item: what `verify` compares.
@@ -406,7 +418,7 @@ def facet_sum(side: int, name: str, value: str | int | float, written: str, key:
     Returns:
         A whole number below 2**56.
     """
-    text = json.dumps([side, key, name, value, written], ensure_ascii=False)
+    text = repr((side, key, name, value, written))
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "little")
 
 
