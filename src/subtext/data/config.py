@@ -276,6 +276,7 @@ class DataConfig:
             progress=progress,
             form=self.form,
             max_pixels=self.max_pixels,
+            embedded=not need_pairs,  # Metadata are for searches.
         )
         if need_pairs and not len(dataset):
             raise DataError(

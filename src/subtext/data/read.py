@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,8 +17,9 @@ from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
-from subtext.data.folders import TABLES, file_identity
+from subtext.data.folders import TABLES, file_identity, plain_name
 from subtext.data.image_files import PAGES, image_exists, limit_pixels, open_image, pages_note
+from subtext.data.join import joined
 from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.rows import (
     MERGED,
@@ -70,6 +70,7 @@ def read(
     progress: Progress | None = None,
     form: str | None = None,
     max_pixels: float | None = None,
+    embedded: bool = True,
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
@@ -94,6 +95,8 @@ def read(
             folder is, and a note says so. Default: what the path looks like now.
         max_pixels: Million pixels of the largest image that this process decodes from now on, more than 0. Default: as
             many as a quarter of the memory at hand allows, 89 or more.
+        embedded: Whether what is written inside the images of a table (IPTC, XMP, EXIF) fills the fields that the table
+            lacks. Where both have a field, that of the table counts.
 
     Returns:
         The images, texts and pairs, and the problems of skipped rows.
@@ -133,6 +136,8 @@ def read(
             else:
                 source = _source_of_rows(data, folder, roles)
             source = source if folder is not None else _with_images_found(source)
+            if source.tables and need_images:
+                source = joined(source, embedded=embedded)
             files = _Files(source.root) if need_images else None
             dataset, where, textless = _assemble(source, split_seed, {**MERGED, **(merge_split or {})}, files)
             dataset = replace(dataset, form=actual, problems=(*changed, *dataset.problems))
@@ -173,7 +178,9 @@ def _source_of_rows(rows: Any, images: Path | None, columns: Columns) -> Source:
             f"{wrong[0]!r:.60}"
         )
     plain = ((at, {str(n): c.tolist() if hasattr(c, "tolist") else c for n, c in row.items()}) for at, row in records)
-    return Source(rows_of(with_roles(plain, columns, "the list of rows"), "the list of rows"), images or Path())
+    named = "the list of rows"
+    tables = (Path(named),) if images is not None else ()
+    return Source(rows_of(with_roles(plain, columns, named), named), images or Path(), tables=tables)
 
 
 def _with_images_found(source: Source) -> Source:
@@ -500,6 +507,10 @@ class _Assembly:
                 f"image '{item.name}' is in group '{row.group}' here and in '{group_name}' ({item.where}); an image "
                 "needs to be in one group"
             )
+        if row.image_id is not None and self.images.row_of.setdefault(name, image) == image and name != item.name:
+            shown = f"'{item.name}' and '{name}'"
+            note = f"the file '{path}' has two ids, {shown}; it is one item, and the first is kept"
+            self.notes.setdefault((image, f"id {name}"), RowIssue(row.where, note, fatal=False, name=shown))
         self.images.row_of.setdefault(name, image)
         if row.metadata.keys() - item.metadata.keys():
             self.images.entries[image] = item._replace(metadata={**row.metadata, **item.metadata})
@@ -599,7 +610,8 @@ def _check_images(
     if len(missing) == len(images) > 1:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
-        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [RowIssue("images", message)]
+        lost = RowIssue("images", message, files=tuple(missing.values()))
+        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [lost]
     advice = "correct its path, or add the file" if named else "name the folder of the images (--images)"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
     notes: list[RowIssue] = []
@@ -625,7 +637,8 @@ def _check_images(
         value = values[row]
         name = value if isinstance(value, str) else images.ids[row]
         names = (form for form in (f"'{name}'", name) if form in reason)
-        problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row]))
+        lost = (str(name),) if row in missing or row in pathless else ()
+        problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row], files=lost))
     return _keep_images(dataset, keep), [*problems, *notes]
 
 
@@ -634,7 +647,7 @@ def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
     folded: dict[str, list[str]] = {}
     for value in dataset.images.values:
         if isinstance(value, str):
-            folded.setdefault(_plain(value), []).append(value)
+            folded.setdefault(plain_name(value), []).append(value)
     notes = []
     for names in filter(lambda names: len(names) > 1, folded.values()):
         shown = " and ".join(f"'{name}'" for name in names[:2])
@@ -671,11 +684,6 @@ def _missing(dataset: Dataset) -> dict[int, str]:
     return missing
 
 
-def _plain(name: str) -> str:
-    """A name without the difference of case, and of accents as one or two characters."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
-
 def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
     """Find the spelling that the disk has for a path: Windows writes backslashes and any case, some split accents.
 
@@ -694,8 +702,8 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
             names = folders[folder] = {}
             with suppress(OSError, ValueError):
                 for name in os.listdir(folder):  # noqa: PTH208
-                    names.setdefault(_plain(name), set()).add(name)
-        named = {part} if part in ("", ".", "..") else folders[folder].get(_plain(part), set())
+                    names.setdefault(plain_name(name), set()).add(name)
+        named = {part} if part in ("", ".", "..") else folders[folder].get(plain_name(part), set())
         if part not in named and len(named) != 1:
             return None
         parts.append(part if part in named else min(named))
