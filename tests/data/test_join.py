@@ -125,17 +125,20 @@ def test_fields_inside_files_fill_those_that_a_table_lacks(tmp_path: Path) -> No
     assert {data.images.ids[i]: data.texts.values[t] for i, t in data.links.tolist()} == {
         "a.jpg": "One", "b.jpg": "Inside", "c.jpg": "inside",
     }  # fmt: skip
-    assert data.images.metadata["City"][:2] == ["Paris", "ROM"] and data.images.metadata["keywords"] == [["law", "court"]] * 3
+    assert (
+        data.images.metadata["City"][:2] == ["Paris", "ROM"]
+        and data.images.metadata["keywords"] == [["law", "court"]] * 3
+    )
     assert [str(problem) for problem in data.problems] == [
         "list.csv: fields that the table lacks are those inside the files (IPTC, XMP, EXIF): keywords 3, headline 1, "
         "date 1, city 1",
-        "list.csv: where table and file differ, the table counts: headline 1, date 1, city 1; first a.jpg: 'One', and "
+        "list.csv: where table and file differ, the table counts: headline 1, city 1, date 1; first a.jpg: 'One', and "
         "'Inside' in the file",
     ]
     plain = read(path, embedded=False, on_error="skip")
     assert "keywords" not in plain.images.metadata and not plain.problems[0].what.startswith("fields")
-    assert "keywords" not in DataConfig(path).read().images.metadata, "training needs no metadata"
-    index = DataConfig(path).read(need_pairs=False)
+    assert "keywords" not in DataConfig(path).read(need_images=True).images.metadata, "training needs no metadata"
+    index = DataConfig(path).read(need_pairs=False, need_images=True)
     assert index.images.metadata["keywords"] == [["law", "court"]] * 3
 
 

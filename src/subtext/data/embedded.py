@@ -20,6 +20,7 @@ from defusedxml.ElementTree import fromstring
 from PIL import Image
 from PIL.IptcImagePlugin import getiptcinfo
 
+from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
 from subtext.data.image_files import BROKEN, identify, pages_note, pages_of
 
@@ -144,6 +145,20 @@ def _on_the_clock(date: str, zone: str | None) -> str:
         except (ValueError, OverflowError):
             return date
     return date
+
+
+def note_of(image: str, what: str) -> RowIssue:
+    """Make the note of one sentence of `embedded_fields`.
+
+    Args:
+        image: Path of the image.
+        what: The sentence.
+
+    Returns:
+        The note; what differs from image to image is its name.
+    """
+    differs = next(iter(re.findall(r"'.*'|\d[\d,]* pages", what)), "")
+    return RowIssue(f"image {image}", what, fatal=False, name=differs)
 
 
 def sidecar_suffix(sidecar: Path) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
-from subtext.data.embedded import TEXT_FIELDS, embedded_fields
+from subtext.data.embedded import TEXT_FIELDS, embedded_fields, note_of
 from subtext.data.folders import IMAGES, list_folder, plain_name, suffix_of
 from subtext.data.image_files import image_exists
 from subtext.data.rows import Row, Source
@@ -188,8 +188,7 @@ class _Join:
         except (OSError, ValueError):
             return  # Whether the file can be read is found when it is decoded.
         name = row.image_id or str(row.image)
-        for what in wrong:
-            yield RowIssue(f"image {name}", what, fatal=False, name=next(iter(re.findall("'.*'", what)), ""))
+        yield from (note_of(str(row.image), what) for what in wrong)
         own = {column.casefold(): column for column in row.metadata}
         self.columns |= own
         texts = {_folded(text) for text in row.texts if text is not None}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
+from subtext.data.embedded import note_of
 from subtext.data.folders import TABLES, file_identity, plain_name
 from subtext.data.image_files import PAGES, image_exists, limit_pixels, open_image, pages_note
 from subtext.data.join import joined
@@ -731,9 +732,8 @@ def _decoded(dataset: Dataset, skipped: set[int], progress: Progress | None) -> 
         if isinstance(answer, str):
             reasons[row] = answer
         elif answer > 1:
-            value, name = dataset.images.values[row], counted(answer, "page")
-            where = f"image {value if isinstance(value, str) else dataset.images.ids[row]}"
-            notes.append(RowIssue(where, pages_note(answer), fatal=False, name=name))
+            value = dataset.images.values[row]
+            notes.append(note_of(value if isinstance(value, str) else dataset.images.ids[row], pages_note(answer)))
         if progress is not None:
             progress(done, len(rows))
     return reasons, notes

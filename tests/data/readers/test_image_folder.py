@@ -491,7 +491,8 @@ def test_images_missing_from_table_are_counted(tmp_path: Path) -> None:
     (folder / "images").mkdir()
     (folder / "a.JPG").rename(folder / "images" / "a.JPG")
     assert [str(problem) for problem in read(folder).problems] == [
-        "photos: 4 images of the folder are in no row of list.csv and are left out, first b.png"
+        "photos: 4 images of the folder are in no row of list.csv and are left out, first b.png; `subtext data check "
+        "--unmatched FILE` lists them"
     ]
     (folder / "list.csv").write_text("image,text\na.JPG,b\n")
     assert "photos: 6 images" in str(read(folder).problems[0]), "paths may start in the folder `images`"

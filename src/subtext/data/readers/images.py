@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
-from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields, sidecar_suffix
+from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields, note_of, sidecar_suffix
 from subtext.data.folders import IMAGES, SAME_SUFFIX, TABLES, list_files, list_folder, suffix_of, visible
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.errors import DataError
@@ -77,9 +77,7 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
             yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}", item=name)
             continue
         yield from notes
-        for what in wrong:
-            differs = next(iter(re.findall(r"'.*'|\d[\d,]* pages", what)), "")
-            yield RowIssue(f"image {name}", what, fatal=False, name=differs)
+        yield from (note_of(name, what) for what in wrong)
         yield from rows_of([(f"image {name}", renamed({"image": name, **fields}, columns))], None)
     if unused := sidecars.unused():
         what = f"{counted(len(unused), 'sidecar')} left out, for no image here has its name, first {unused[0]}"
