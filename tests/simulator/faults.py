@@ -1,0 +1,123 @@
+"""Faults that the simulator has to find, each planted in a copy of the package: `python -m simulator.faults`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parent.parent / "src"
+MOST = 800
+"""Steps after which a fault counts as not found."""
+FOLDER = "retrieval/stores/folder.py"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Text of a module that is replaced by another.
+
+    Attributes:
+        file: The module, from the package.
+        before: Text that is there once.
+        after: What stands there instead.
+        store: The store whose lives find it.
+    """
+
+    file: str
+    before: str
+    after: str
+    store: str = "folder"
+
+
+FAULTS = {
+    "a manifest that is not flushed": Fault(
+        "data/atomic.py", "fill(temporary)\n            _flush(temporary)\n            t", "fill(temporary)\n            t"
+    ),
+    "tables that are not flushed": Fault(FOLDER, "synchronous = FULL", "synchronous = OFF"),
+    "segments that are not flushed": Fault(
+        "data/atomic.py", 'for file in sorted(temporary.rglob("*")):', 'for file in sorted(temporary.rglob("*.json")):'
+    ),
+    "a lost journal row": Fault(
+        "retrieval/stores/sql.py",
+        '"UPDATE jobs SET finished = ?, done = total WHERE number = ?"',
+        '"UPDATE jobs SET finished = ?, done = total WHERE number = ? AND total > 20"',
+    ),
+    "a stale neighbour": Fault(
+        FOLDER, "if loaded_generation != generation:", "if loaded_generation // 3 != generation // 3:"
+    ),
+    "deleted items that come back": Fault(
+        "retrieval/stores/sql.py", "self._remember(change.remembered)", 'self.tables.run("DELETE FROM forgotten")'
+    ),
+    "vectors of deleted items": Fault(
+        FOLDER, "for key in gone[side]])", "for key in gone[side][:2]])"
+    ),
+    "an update without a brake": Fault(
+        "retrieval/build.py", "self.lost >= FEW and", "self.lost >= 99 * FEW and"
+    ),
+    "an unreadable image that is deleted": Fault(
+        "api/index/build.py", "keep = {side: unread[side].copy()", "keep = {side: set[str]()"
+    ),
+    "a time of change that is not looked at": Fault(
+        "retrieval/build.py", "image_stamp(value, root) or ()))", "(image_stamp(value, root) or ())[:2]))"
+    ),
+    "filters that keep former values": Fault(
+        FOLDER,
+        'value = ? AND key = ?", rows)',
+        'value = ? AND key = ?", rows[1:])',
+    ),
+    "a folder that is guessed anew": Fault("data/config.py", "            form=self.form,\n", ""),
+    "a change of two commits": Fault(
+        FOLDER,
+        "        with self.tables.transaction(write=True):\n            yield\n            self.add_to",
+        "        with self.tables.transaction(write=True):\n            yield\n"
+        "        with self.tables.transaction(write=True):\n            self.add_to",
+    ),
+    "an order of jobs by the clock": Fault(
+        "api/index/maintain.py", "        jobs = journal(view)\n    sources",
+        "        jobs = sorted(journal(view), key=lambda job: job.finished or job.started)\n    sources",
+    ),
+}  # fmt: skip
+
+
+def plant(fault: Fault, place: Path) -> Path:
+    """A copy of the sources with the fault."""
+    copy = place / "src"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    file = copy / "subtext" / fault.file
+    text = file.read_text(encoding="utf-8")
+    assert text.count(fault.before) == 1, f"{fault.file} has {fault.before!r} {text.count(fault.before)} times"
+    file.write_text(text.replace(fault.before, fault.after), encoding="utf-8")
+    return copy
+
+
+def find(fault: Fault, *, seed: int = 0) -> str:
+    """The last line of a simulator that met the fault; "" if it did not find it."""
+    with tempfile.TemporaryDirectory() as place:
+        paths = [str(plant(fault, Path(place))), str(HERE.parent)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        words = [sys.executable, "-W", "ignore", "-m", "simulator", "--steps", str(MOST), "--seed", str(seed)]
+        done = subprocess.run([*words, "--store", fault.store], env=environment, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if "step" in line]
+    return next((line for line in lines if "Disagreement" in line or "Error" in line), "") if done.returncode else ""
+
+
+def main() -> int:
+    found = 0
+    chosen = {name: fault for name, fault in FAULTS.items() if not sys.argv[1:] or any(w in name for w in sys.argv[1:])}
+    for name, fault in chosen.items():
+        started = time.monotonic()
+        told = find(fault)
+        found += bool(told)
+        print(f"{name}: {told[:160] or 'NOT FOUND'} ({time.monotonic() - started:.0f} s)", flush=True)
+    print(f"{found} of {len(chosen)} found")
+    return 0 if found == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
