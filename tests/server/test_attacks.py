@@ -170,7 +170,7 @@ def test_sql_in_conditions_and_words_is_data(client, text: str) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "", "?", "place", "place >= abc", "place = 99999999999999999999999", "nowhere = 1", "{", "{}", "[" * 1500,
+        "", "?", "place", "place >= abc", "nowhere = 1", "{", "{}", "[" * 1500,
         '{"field": "place", "test": "=", "value": {"a": 1}}', '{"field": "place", "test": "like", "value": 1}',
         '{"field": "place", "test": "=", "value": "\\ud800"}', '{"field": "place", "test": "in", "value": []}',
         '{"field": "place", "test": "=", "value": "\\u0000"}', "x" * 3000, "taken < 9999-12-31T23:59:59-23:59",

@@ -199,7 +199,7 @@ def test_date_filters_do_not_overlap(page, width: int) -> None:
     assert cards(page) == ["evil"]
     page.click("#filter")
     boxes = [page.locator(f"input[aria-label='taken {what}']").bounding_box() for what in ("from", "to")]
-    legend = page.locator(".filters fieldset:has(input[type=date])").bounding_box()
+    legend = page.locator(".filters fieldset:has(input[aria-label='taken to'])").bounding_box()
     for box in boxes:
         assert (
             box["width"] >= 140 and legend["x"] <= box["x"] and box["x"] + box["width"] <= legend["x"] + legend["width"]

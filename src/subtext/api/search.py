@@ -246,6 +246,8 @@ def search(
             "; leave it out",
             field="image_weight",
         )
+    if descending and order is None:
+        raise ArgumentError("descending needs ", Setting("order"), "; leave it out", field="descending")
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
         raise ArgumentError(
             "not_like_weight needs ",

@@ -269,7 +269,7 @@ def _numeric(text: str) -> Span | None:
     """Years, months, days and times in figures."""
     if match := _YEAR_OR_MONTH.fullmatch(text):
         if match[2] is None or 1 <= int(match[2]) <= 12:
-            return _period(int(match[1]), match[2] and int(match[2]))
+            return _period(int(match[1]), int(match[2]) if match[2] else None)
     elif match := _DAY_OR_TIME.fullmatch(text):
         # Programs write zeros for a month and a day that are not known.
         year, month, day = int(match[1]), int(match[3]), int(match[4])
@@ -277,7 +277,7 @@ def _numeric(text: str) -> Span | None:
             return _period(year, month or None) if year or month else None
         return _period(year, month, day, match.groups()[4:])
     elif match := _COMPACT.fullmatch(text):
-        return _period(*map(int, match.groups()[:3]), match.groups()[3:])
+        return _period(int(match[1]), int(match[2]), int(match[3]), match.groups()[3:])
     elif match := _DAY_FIRST.fullmatch(text):
         day, month = int(match[1]), int(match[3])
         if match[2] == "/" and month > 12:  # It can only be the order of the United States.
@@ -290,12 +290,16 @@ def _numeric(text: str) -> Span | None:
         # With a hyphen 1909-10 is a month, and 2001-21 the spring; 1921-23 is more likely three years, spring and all.
         is_range = match[3] != "-" or (until > 12 and (until > 24 or until - year <= 10))
         if is_range and until > year:
-            return _period(100 * century + year)[0], _period(100 * century + until)[1]
+            return _years(100 * century + year, 100 * century + until)
         if is_range and (until - year) % 100 == 1:
-            return _period(100 * century + year)[0], _period(100 * century + 100 + until)[1]
+            return _years(100 * century + year, 100 * century + 100 + until)
     if (match := _YEAR_MONTH.fullmatch(text)) and 1 <= int(match[2]) <= 12:
         return _period(int(match[1]), int(match[2]))
     return None
+
+
+def _years(first: int, last: int) -> Span:
+    return seconds_of(first, 1, 1), seconds_of(last + 1, 1, 1) - 1
 
 
 def _period(
@@ -303,7 +307,7 @@ def _period(
 ) -> Span | None:
     """First and last second of a year, month, day, minute or second; None where there is none of that name."""
     if month is None:
-        return seconds_of(year, 1, 1), seconds_of(year + 1, 1, 1) - 1
+        return _years(year, year)
     if not 1 <= month <= 12:
         return None
     end = seconds_of(year + month // 12, month % 12 + 1, 1)
@@ -327,8 +331,8 @@ def _edtf(text: str) -> Span | None:
         parts = text.split("/")
         ends = [None if part in ("", "..") else _numeric(part) or _edtf(part) for part in parts]
         if all(end is not None or part in ("", "..") for end, part in zip(ends, parts, strict=True)) and any(ends):
-            first, last = ends
-            return first[0] if first else -END, last[1] if last else END
+            begin, end = ends
+            return begin[0] if begin else -END, end[1] if end else END
         return None
     if not _EDTF.fullmatch(text):
         return None

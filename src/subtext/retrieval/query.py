@@ -104,8 +104,6 @@ class Query:
                 raise RequirementError(f"{name} needs to be {limits}; it got {value}", field=name)
         if self.dates not in ("possible", "certain"):
             raise RequirementError(f"dates needs to be possible or certain; it got '{self.dates}'", field="dates")
-        if self.descending and self.order is None:
-            raise RequirementError("descending needs a field to order by (order); leave it out", field="descending")
         if self.hubness not in (None, "csls", "softmax"):
             raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'", field="hubness")
         if self.captions and (self.hubness or self.target != "images" or not self.text_only):

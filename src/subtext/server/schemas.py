@@ -73,6 +73,11 @@ ConditionText = Annotated[
     StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL),
     Field(json_schema_extra={"format": "condition"}),
 ]
+FieldName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_ID, pattern=NO_NULL),
+    Field(json_schema_extra={"format": "field"}),
+]
 Scalar = bool | int | float | Annotated[str, StringConstraints(pattern=NO_NULL)]
 LibraryName = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
 
@@ -92,7 +97,7 @@ def option_field(option: Setting) -> tuple[Any, Any]:
     Returns:
         The type, and the field with its default, help and bounds.
     """
-    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText}.get(option.name)
+    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText, "order": FieldName}.get(option.name)
     if kind is None and option.type is str and not option.choices:
         kind = Words
     text = option.help.replace("--", "").replace("; repeatable", "")

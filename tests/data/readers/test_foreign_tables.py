@@ -269,7 +269,8 @@ def test_ambiguous_numbers_and_dates_are_reported(images: Path, tmp_path: Path) 
     told = "< and > compare its numbers and its dates, and pass over the others"
     assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         f"list.csv: column 'price' has 2 unclear numbers such as '1,250' (line 2); {told}",
-        "list.csv: column 'day' has '03/05/2021' (line 2), which is read as 2021-05-03: the day stands before the month",
+        "list.csv: column 'day' has '03/05/2021' (line 2), which is read as 2021-05-03: the day stands before the "
+        "month",
     ]
     assert data.images.metadata["day"] == ["03/05/2021", "c. 1950", "3/5/2021"]
 

@@ -103,7 +103,8 @@ def test_items_are_ordered_by_date(archive: Store) -> None:
 @pytest.mark.parametrize(
     ("where", "names"),
     [
-        (f"place = {ONE}", "circa range long"), (f"place = {TWO}", "circa range long"), ("place = zurich", "circa range long"),
+        (f"place = {ONE}", "circa range long"), (f"place = {TWO}", "circa range long"),
+        ("place = zurich", "circa range long"),
         ("place = straße", "decade"), ("place = οδος", "um"), ("place = елка", "vor"), ("place = FINE OEUVRE", "doubt"),
         ("place = izmir", "winter"), ("place = ızmır", "winter"), ("place contains ÜRI", "circa range long"),
         ('place in "Paris, Texas", Zürich', "circa range rome long"), ("place in Paris, Texas", "day"),
@@ -181,7 +182,7 @@ def test_vectors_without_a_direction_are_refused_by_name(archive: Store, bad: fl
 @pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\x7fb", "a\x85b", "\ud800", ""])
 def test_ids_with_control_characters_are_refused_by_name(archive: Store, name: str) -> None:
     change = Change("images", [IndexEntry(name, b"n")], stored_items.vectors(range(1), stored_items.VIEWS))
-    with archive.writing("add") as writer, pytest.raises(SearchIndexError, match="an id needs .*; rename item"):
+    with archive.writing("add") as writer, pytest.raises(SearchIndexError, match=r"an id needs .*; rename item"):
         writer.put(change)
     assert archive.counts["images"] == len(ITEMS)
 

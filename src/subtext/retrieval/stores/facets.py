@@ -32,6 +32,8 @@ DIGITS = 18
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300})(?:\.\d{1,40})?", re.ASCII)
 """A number in a text; 007 is a name."""
+_OFFSET = re.compile(r".*\d:\d\d\S*?\s*(?:Z|UTC|[+-]\d\d(?::?\d\d)?)", re.ASCII | re.I)
+"""A time with its offset from UTC."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ class Condition:
         if several != (self.test == "in") and not (several and self.test == "!="):
             expected = "several values" if self.test == "in" else "one value"
             raise RequirementError(f"'{self.field} {self.test}' needs {expected}; it got {self.value!r}")
-        if any(isinstance(value, datetime) and value.tzinfo for value in self.values):
+        if any(_has_offset(value) for value in self.values if self.test in ORDER):
             raise RequirementError(
-                f"'{self.field} {self.test}' compares the clock where an image was taken; it got {self.value!r}; leave "
+                f"'{self.field} {self.test}' compares the clock where an image was taken; it got {self.value}; leave "
                 "out the offset from UTC"
             )
         if self.test == "contains" and not (isinstance(self.value, str) and self.value.strip()):
@@ -92,6 +94,13 @@ class Condition:
     def others(self) -> list[str | int | float]:
         """Those of the values that are no dates."""
         return [value for value in self.values if isinstance(value, str | int | float)]
+
+
+def _has_offset(value: Value) -> bool:
+    """Whether a date and time names its offset from UTC."""
+    if isinstance(value, Interval):
+        return _OFFSET.fullmatch(value.text) is not None
+    return isinstance(value, datetime) and value.tzinfo is not None
 
 
 def facets(metadata: Mapping[str, Any]) -> set[Facet]:

@@ -508,7 +508,7 @@ class FolderView(SqlView):
         if not _is_long(limit):
             return with_facet(side, name, f"value {test} ? AND {numbers}", limit)
         # Numbers of one float64 have one sign, and compare as their digits.
-        tie = test if limit > 0 else test.translate({ord("<"): ">", ord(">"): "<"})
+        tie = test if float(limit) > 0 else test.translate({ord("<"): ">", ord(">"): "<"})
         tests = f"{numbers} AND (value {test[0]} ? OR (value = ? AND (length(written), written) {tie} (?, ?)))"
         exact, near = str(int(limit)), float(limit)
         return with_facet(side, name, tests, near, near, len(exact), exact)

@@ -257,7 +257,7 @@ class Change:
             )
         bad = np.flatnonzero(~has_direction(vectors))
         if len(bad):
-            names = listed([repr(self.entries[row].id) for row in bad])
+            names = listed([repr(self.entries[row].id) for row in bad.tolist()])
             raise SearchIndexError(
                 f"an index needs finite vectors that are not zero; {counted(len(bad), 'vector')} of {self.side} "
                 f"{'is' if len(bad) == 1 else 'are'} not: {names}; look at the model, or at the file of vectors or "
@@ -283,7 +283,8 @@ def has_direction(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
     Returns:
         (N) flags.
     """
-    return np.asarray(np.isfinite(vectors).all(axis=(1, 2)) & vectors.any(axis=2).all(axis=1))
+    present: NDArray[np.bool_] = (vectors != 0).any(axis=2)
+    return np.asarray(np.isfinite(vectors).all(axis=(1, 2)) & present.all(axis=1))
 
 
 def require_directions(vectors: NDArray[np.float32], subject: str) -> None:
