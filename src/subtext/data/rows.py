@@ -41,7 +41,7 @@ _USUAL_IMAGE = (
     "img", "file_path", "filepath", "path", "file", "source_file", "sourcefile", "photo", "picture", "bild",
     "datei", "dateiname", "bilddatei", "fichier",
     "inventory_number", "inventory_no", "inv_no", "inventarnummer", "inventar_nr", "inv_nr", "accession_number",
-    "accession_no", "object_number", "objektnummer", "signatur", "shelfmark", "numero_inventaire", "numero_d_inventaire",
+    "accession_no", "object_number", "objektnummer", "signatur", "shelfmark", "numero_inventaire",
 )  # fmt: skip
 _USUAL_TEXT = (
     ("headline", "title", "titel", "titre"),

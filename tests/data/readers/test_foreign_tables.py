@@ -252,8 +252,8 @@ def test_excel_number_and_date_formats_are_parsed(images: Path, tmp_path: Path) 
         "price": [12.5, -3], "day": ["1.3.2001", "31.12.2001"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
     }  # fmt: skip
     assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
-        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and pass "
-        "over the others"
+        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and "
+        "pass over the others"
     ]
 
 

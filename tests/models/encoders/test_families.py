@@ -12,7 +12,6 @@ import tiny_models
 import torch
 import transformers
 from command import call
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
@@ -28,57 +27,6 @@ TEXTS = ["a dog runs", "Two RED Boats", "ÉTÉ à l'Île, ΣΑΣ", LONG, "."]
 CONFIG = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
-def gemma(folder: Path, form: str) -> Path:
-    """A SigLIP 2 of one layer in the form of the hub: config.json without codes of tokens, Gemma's tokeniser."""
-    letters = ["▁", *string.ascii_letters, *string.punctuation, *"éàîÉÎσς"]
-    bytes_ = [f"<0x{code:02X}>" for code in range(256)]
-    vocabulary = dict.fromkeys(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *letters, *bytes_, "th", "the", "▁the"])
-    codes = {token: code for code, token in enumerate(vocabulary)}
-    inner = Tokenizer(
-        models.BPE(codes, [("t", "h"), ("th", "e"), ("▁", "the")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
-    inner.normalizer = normalizers.Replace(" ", "▁")
-    inner.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    inner.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    inner.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
-    inner.add_special_tokens(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])
-    model(folder, len(codes))
-    inner.save(str(folder / "tokenizer.json"))
-    marks = {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    told = {**marks, "model_max_length": 16, "padding_side": "right", "processor_class": "SiglipProcessor"}
-    if form == "5":
-        told |= {"backend": "tokenizers", "mask_token": "<mask>", "tokenizer_class": "GemmaTokenizer"}
-    else:
-        plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
-        added = {str(code): {"content": token, **plain} for token, code in list(codes.items())[:5]}
-        told |= {"add_bos_token": False, "add_eos_token": True, "added_tokens_decoder": added, "sp_model_kwargs": {},
-                 "clean_up_tokenization_spaces": False, "tokenizer_class": "GemmaTokenizer"}  # fmt: skip
-        (folder / "special_tokens_map.json").write_text(json.dumps(marks))
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    numbers = {"size": {"height": 32, "width": 32}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
-               "do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}  # fmt: skip
-    old = {**numbers, "image_processor_type": "SiglipImageProcessor", "processor_class": "SiglipProcessor"}
-    name = "processor_config.json" if form == "5" else "preprocessor_config.json"
-    (folder / name).write_text(json.dumps({"image_processor": old} if form == "5" else old))
-    return folder
-
-
-def model(folder: Path, words: int) -> None:
-    torch.manual_seed(7)
-    text = {**CONFIG, "vocab_size": words, "max_position_embeddings": 16, "projection_size": 16}
-    vision = {**CONFIG, "image_size": 32, "patch_size": 16}
-    made = transformers.SiglipModel(transformers.SiglipConfig(text_config=text, vision_config=vision))
-    with torch.no_grad():
-        for weight in made.parameters():
-            if weight.ndim > 1:
-                weight.normal_(std=0.3)
-    made.save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text())
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        config["text_config"].pop(name, None)
-    (folder / "config.json").write_text(json.dumps(config))
-
-
 def sentencepiece(folder: Path, form: str) -> Path:
     """A SigLIP of one layer in the form of the hub: its tokeniser is a file of sentencepiece."""
     spm = pytest.importorskip("sentencepiece")
@@ -88,7 +36,7 @@ def sentencepiece(folder: Path, form: str) -> Path:
         unk_id=2, bos_id=-1, minloglevel=3, hard_vocab_limit=False, character_coverage=1.0,
     )  # fmt: skip
     size = spm.SentencePieceProcessor(str(folder / "spiece.model")).get_piece_size()
-    model(folder, size)
+    tiny_models.hub_siglip(folder, size)
     told = {"do_lower_case": True, "eos_token": "</s>", "model_input_names": ["input_ids"], "model_max_length": 16,
             "pad_token": "</s>", "processor_class": "SiglipProcessor", "sp_model_kwargs": {}, "unk_token": "<unk>",
             "tokenizer_class": "SiglipTokenizer"}  # fmt: skip
@@ -114,7 +62,7 @@ FULL = {"padding": "max_length", "max_length": 16}
 
 @pytest.mark.parametrize("form", ["4.5x", "5"])
 def test_siglip_2_folder_without_padding_in_config_is_read_as_trained(form: str, tmp_path: Path) -> None:
-    folder = gemma(tmp_path, form)
+    folder = tiny_models.siglip_2(tmp_path, form)
     assert "pad_token_id" not in (folder / "config.json").read_text()
     opened = st.load(model=folder)
     lower = ["".join(map(str.lower, text)) for text in TEXTS]
@@ -160,7 +108,7 @@ def test_clip_folder_is_read_as_its_own_tokeniser_reads_it(tmp_path: Path) -> No
 
 def test_saved_run_feeds_texts_as_pretrained_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
-    spec = st.load(model=gemma(tmp_path / "model", "4.5x")).text.input_spec
+    spec = st.load(model=tiny_models.siglip_2(tmp_path / "model", "4.5x")).text.input_spec
     assert isinstance(spec, SubwordInput)
     spec.save(tmp_path / "saved")
     again = SubwordInput.load(tmp_path / "saved")
@@ -168,7 +116,7 @@ def test_saved_run_feeds_texts_as_pretrained_model(tmp_path: Path) -> None:
 
 
 def test_folder_that_names_no_padding_token_gets_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = gemma(tmp_path, "4.5x")
+    folder = tiny_models.siglip_2(tmp_path, "4.5x")
     told = json.loads((folder / "tokenizer_config.json").read_text())
     for name in ("pad_token", "padding_side", "model_max_length", "added_tokens_decoder"):
         told.pop(name)
@@ -182,7 +130,7 @@ def test_folder_that_names_no_padding_token_gets_note(tmp_path: Path, capsys: py
 
 
 def test_missing_end_token_gets_note(tmp_path: Path) -> None:
-    folder = gemma(tmp_path, "5")
+    folder = tiny_models.siglip_2(tmp_path, "5")
     rules = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**rules, "post_processor": None}))
     assert "puts no end token behind a text" in st.load(model=folder).text.input_spec.note
@@ -199,7 +147,7 @@ def test_other_family_follows_its_processor_with_note(tmp_path: Path, capsys: py
 
 def test_families_are_recognised_by_configuration_and_tokeniser(tmp_path: Path) -> None:
     (tmp_path / "gemma").mkdir()
-    other = AutoTokenizer.from_pretrained(gemma(tmp_path / "gemma", "5"))
+    other = AutoTokenizer.from_pretrained(tiny_models.siglip_2(tmp_path / "gemma", "5"))
     words = AutoTokenizer.from_pretrained(tiny_models.siglip(tmp_path / "words"))
     found = [family_of(kind, other) for kind in ("clip", "siglip", "siglip2", "align")]
     assert found == ["CLIP", "SigLIP 2", "SigLIP 2 of variable size", None] and family_of("siglip", words) == "SigLIP"
@@ -220,7 +168,7 @@ def test_index_of_siglip_2_finds_capitals_as_small_letters(tmp_path: Path) -> No
     from PIL import Image
 
     (tmp_path / "model").mkdir()
-    folder = gemma(tmp_path / "model", "4.5x")
+    folder = tiny_models.siglip_2(tmp_path / "model", "4.5x")
     for name, colour in (("a", "red"), ("b", "blue")):
         Image.new("RGB", (40, 30), colour).save(tmp_path / f"{name}.png")
     rows = [{"image": f"{name}.png", "caption": f"The {name}"} for name in "ab"]
@@ -236,7 +184,7 @@ def test_masked_tokens_of_full_length_leave_padding(tmp_path: Path) -> None:
     from subtext.data.inputs import Draw
 
     (tmp_path / "model").mkdir()
-    spec = st.load(model=gemma(tmp_path / "model", "5")).text.input_spec
+    spec = st.load(model=tiny_models.siglip_2(tmp_path / "model", "5")).text.input_spec
     import dataclasses
 
     rows = np.arange(1)
