@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 import string
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import made_data
+import numpy as np
 import pytest
 import tiny_models
 import torch
 import transformers
 from command import call
+from PIL import Image
+from served_index import WRITES, client, item
 from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
 import subtext as st
-from subtext.data.inputs import InputBatch
+from subtext.data.inputs import Draw, InputBatch
 from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError
+from subtext.models.checkpoint import Record, save_run
 from subtext.models.encoders import language
 from subtext.models.encoders.families import FORMS, family_of, text_form
+from subtext.recipes.build import build
+from subtext.retrieval.stores.registry import open_store
+from subtext.training.setup import BuildContext
 
 LONG = "the red boats of the harbour " * 9
 TEXTS = ["a dog runs", "Two RED Boats", "ÉTÉ à l'Île, ΣΑΣ", LONG, "."]
@@ -164,9 +174,6 @@ def test_missing_package_of_siglip_tokeniser_is_named(tmp_path: Path, monkeypatc
 
 
 def test_index_of_siglip_2_finds_capitals_as_small_letters(tmp_path: Path) -> None:
-    import made_data
-    from PIL import Image
-
     (tmp_path / "model").mkdir()
     folder = tiny_models.siglip_2(tmp_path / "model", "4.5x")
     for name, colour in (("a", "red"), ("b", "blue")):
@@ -178,18 +185,74 @@ def test_index_of_siglip_2_finds_capitals_as_small_letters(tmp_path: Path) -> No
     assert [(hit.id, hit.score) for hit in small] == [(hit.id, hit.score) for hit in large]
 
 
+def ways_in(folder: Path) -> dict[str, Path]:
+    """Pictures of several forms, sizes and modes, some turned by EXIF."""
+    pixels = np.random.default_rng(5).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    coarse, exif = Image.fromarray(pixels), Image.Exif()
+    exif[0x0112] = 6
+    made: dict[str, tuple[Image.Image, dict[str, Any]]] = {
+        "small.png": (coarse.resize((20, 15)), {}),
+        "large.jpg": (coarse.resize((900, 700), Image.Resampling.BICUBIC), {"quality": 90, "exif": exif}),
+        "grey.png": (coarse.convert("L").resize((400, 300)), {"exif": exif}),
+        "palette.gif": (coarse.convert("P").resize((300, 500)), {}),
+        "print.tif": (coarse.convert("CMYK").resize((333, 222)), {}),
+        "clear.webp": (coarse.convert("RGBA").resize((500, 300)), {"lossless": True, "exif": exif}),
+        "deep.tif": (Image.fromarray(pixels[:, :, 0].astype(np.uint16) * 257).resize((640, 480)), {"exif": exif}),
+    }
+    for name, (image, options) in made.items():
+        image.save(folder / name, **options)
+    return {name: folder / name for name in made}
+
+
+def test_every_way_in_gives_the_vector_of_the_index(tmp_path: Path) -> None:
+    for name in ("model", "photos"):
+        (tmp_path / name).mkdir()
+    folder, files = tiny_models.siglip_2(tmp_path / "model", "4.5x"), ways_in(tmp_path / "photos")
+    call("index", "build", tmp_path / "index", tmp_path / "photos", "--model", folder, "-q")
+    with open_store(tmp_path / "index").reading() as view:
+        stored = dict(zip(files, view.vectors_of("images", list(files))[:, 0], strict=True))
+    opened = st.load(model=folder)
+    for name, file in files.items():
+        with Image.open(file) as lazy:
+            decoded = Image.open(BytesIO(file.read_bytes()))
+            decoded.load()
+            found = opened.embed_images([file, str(file), file.read_bytes(), lazy, decoded]).vectors[:, 0]
+        np.testing.assert_allclose(found, np.broadcast_to(stored[name], found.shape), atol=1e-6, err_msg=name)
+    new = {f"new {name}": file.read_bytes() for name, file in files.items()}
+    with client(tmp_path / "index") as server:
+        for name, file in files.items():
+            hit = server.post("/search?top=1", content=file.read_bytes(), headers={"Content-Type": "image/png"}).json()
+            assert hit["hits"][0]["id"] == name and hit["hits"][0]["score"] == pytest.approx(1, abs=1e-5)
+        body = {"items": [item(name, data, "a text") for name, data in new.items()]}
+        assert server.post("/add", json=body, headers=WRITES).status_code == 201
+    with open_store(tmp_path / "index").reading() as view:
+        added = view.vectors_of("images", list(new))[:, 0]
+    np.testing.assert_allclose(added, np.stack(list(stored.values())), atol=1e-6)
+
+
 def test_masked_tokens_of_full_length_leave_padding(tmp_path: Path) -> None:
-    import numpy as np
-
-    from subtext.data.inputs import Draw
-
     (tmp_path / "model").mkdir()
     spec = st.load(model=tiny_models.siglip_2(tmp_path / "model", "5")).text.input_spec
-    import dataclasses
-
     rows = np.arange(1)
     batch = InputBatch(["a dog runs"], ["a"], rows, rows, tmp_path)
-    masked = dataclasses.replace(spec, token_mask=0.9)(batch, Draw(seed=1, epoch=0))
+    masked = replace(spec, token_mask=0.9)(batch, Draw(seed=1, epoch=0))
     plain = spec(batch)
     assert torch.equal(masked["tokens"][~masked["mask"]], plain["tokens"][~plain["mask"]])
     assert not torch.equal(masked["tokens"], plain["tokens"])
+
+
+@pytest.mark.slow
+def test_onnx_graph_of_siglip_2_gives_vectors_of_the_model(tmp_path: Path) -> None:
+    import onnxruntime
+
+    (tmp_path / "model").mkdir()
+    arguments = {"model": str(tiny_models.siglip_2(tmp_path / "model", "5"))}
+    built = build("clip", arguments, context=BuildContext()).model
+    save_run(tmp_path / "run", built.eval(), Record(model="clip", arguments=arguments, status="finished"))
+    st.export_run(tmp_path / "run", onnx=tmp_path / "onnx")
+    about = json.loads((tmp_path / "onnx" / "subtext.json").read_text())["text"]
+    assert about["inputs"]["tokens"]["axes"] == ["items", 16] and "small letters" in about["how"]
+    tokens, mask = SubwordInput.load(tmp_path / "onnx" / "assets" / "text").codes(TEXTS)
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "text.onnx")
+    found = session.run(None, {"tokens": tokens, "mask": mask})[0]
+    np.testing.assert_allclose(found, st.load(model=arguments["model"]).embed_texts(TEXTS).vectors, atol=1e-5)
