@@ -75,10 +75,21 @@ def clip(folder: Path) -> Path:
 
 
 def naflex(folder: Path) -> Path:
-    """A SigLIP 2 of two layers a side, which reads pictures of variable size; without a tokeniser."""
-    vision = {**{name: value for name, value in _VISION.items() if name != "image_size"}, "num_patches": 16}
-    Siglip2Model(Siglip2Config(text_config=_TEXT, vision_config=vision)).save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text('{"max_num_patches": 16, "patch_size": 8}')
+    """A SigLIP 2 of one layer a side, which reads pictures of variable size."""
+    siglip_2(folder, "5")
+    size = len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    torch.manual_seed(7)
+    text = {**_SMALL, "vocab_size": size, "max_position_embeddings": 16, "projection_size": 16}
+    vision = {**_SMALL, "num_patches": 16, "patch_size": 8}
+    model = Siglip2Model(Siglip2Config(text_config=text, vision_config=vision))
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=0.3)
+    model.save_pretrained(folder)
+    numbers = {"max_num_patches": 20, "patch_size": 8, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    processor = {"image_processor_type": "Siglip2ImageProcessor", "processor_class": "Siglip2Processor", **numbers}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": processor}))
     return folder
 
 

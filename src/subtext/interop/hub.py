@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from subtext.data.batches import item_batch
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Input, InputBatch, Tensors
-from subtext.data.pixels import PixelInput
+from subtext.data.pixels import PatchInput, PixelInput
 from subtext.data.text import SubwordInput
+from subtext.errors import RequirementError
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.dual import SingleTower
 from subtext.models.model import Branch, Model
@@ -57,7 +58,15 @@ def sample_inputs(model: Model, dataset: Dataset | None) -> Samples:
 
     Returns:
         The batches.
+
+    Raises:
+        RequirementError: For a model of variable image size.
     """
+    if isinstance(model.image.input_spec, PatchInput):
+        raise RequirementError(
+            "an export needs images of one size; this model reads them at their own aspect (NaFlex); copy the folder of "
+            "the run, which subtext.load opens"
+        )
     generator = torch.Generator().manual_seed(0)
     batches = {side: [_random(getattr(model, side), count, generator) for count in (1, 3)] for side in SIDES}
     if dataset is None:

@@ -22,6 +22,7 @@ from torch.nn.functional import normalize
 from transformers import AutoModel, AutoTokenizer
 
 import subtext as st
+from subtext.data.image_files import open_image
 from subtext.data.inputs import Draw, InputBatch
 from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError
@@ -228,6 +229,37 @@ def test_every_way_in_gives_the_vector_of_the_index(tmp_path: Path) -> None:
     with open_store(tmp_path / "index").reading() as view:
         added = view.vectors_of("images", list(new))[:, 0]
     np.testing.assert_allclose(added, np.stack(list(stored.values())), atol=1e-6)
+
+
+def test_siglip_2_of_variable_size_is_read_as_trained(tmp_path: Path) -> None:
+    for name in ("model", "photos"):
+        (tmp_path / name).mkdir()
+    folder, files = tiny_models.naflex(tmp_path / "model"), ways_in(tmp_path / "photos")
+    opened, own = st.load(model=folder), AutoModel.from_pretrained(folder).eval()
+    numbers = json.loads((folder / "processor_config.json").read_text())["image_processor"]
+    processor = transformers.Siglip2ImageProcessorPil(**{k: v for k, v in numbers.items() if "_class" not in k})
+    pictures = [open_image(file) for file in files.values()]
+    with torch.inference_mode():
+        output = own.get_image_features(**processor(pictures, return_tensors="pt"))
+    images = opened.embed_images(list(files.values()))
+    torch.testing.assert_close(images.vectors[:, 0], normalize(getattr(output, "pooler_output", output), dim=1))
+    lower = ["".join(map(str.lower, text)) for text in TEXTS]
+    torch.testing.assert_close(opened.embed_texts(TEXTS).vectors[:, 0], by_transformers(folder, lower, **FULL))
+    call("index", "build", tmp_path / "index", tmp_path / "photos", "--model", folder, "-q")
+    hits = st.search(tmp_path / "index", image=files["large.jpg"]).hits
+    assert hits[0].id == "large.jpg" and hits[0].score == pytest.approx(1, abs=1e-5)
+    spec = opened.image.input_spec
+    spec.save(tmp_path)
+    assert type(spec).load(tmp_path) == spec and spec.shape(1, 10_000)[0] == 1
+    arguments = {"model": str(folder)}
+    with pytest.raises(RequirementError, match=r"are for images of one size; .*NaFlex"):
+        build("clip", {**arguments, "flip": 0.5}, context=BuildContext())
+    built = build("clip", arguments, context=BuildContext()).model
+    save_run(tmp_path / "run", built.eval(), Record(model="clip", arguments=arguments, status="finished"))
+    again = st.load(tmp_path / "run").embed_images(list(files.values())).vectors
+    torch.testing.assert_close(again, images.vectors)
+    with pytest.raises(RequirementError, match=r"an export needs images of one size"):
+        st.export_run(tmp_path / "run", hf=tmp_path / "hf")
 
 
 def test_masked_tokens_of_full_length_leave_padding(tmp_path: Path) -> None:
