@@ -416,7 +416,7 @@ def test_default_limit_follows_the_memory_at_hand(
 ) -> None:
     for memory, most in (
         (10**9, image_files.LEAST_PIXELS),
-        (8 * 10**9, 250 * 10**6),
+        (8 * 10**9, 500 * 10**6),
         (10**12, image_files.MOST_PIXELS),
     ):
         monkeypatch.setattr(image_files, "memory_at_hand", lambda memory=memory: memory)

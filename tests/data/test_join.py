@@ -142,6 +142,17 @@ def test_fields_inside_files_fill_those_that_a_table_lacks(tmp_path: Path) -> No
     assert index.images.metadata["keywords"] == [["law", "court"]] * 3
 
 
+def test_sidecars_fill_fields_of_a_table(tmp_path: Path) -> None:
+    images(tmp_path, "x/a.jpg", "x/a.png")
+    (tmp_path / "x" / "a.xmp").write_text(
+        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><r:RDF xmlns:r="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
+        'xmlns:p="http://ns.adobe.com/photoshop/1.0/"><r:Description p:City="Rom" p:SidecarForExtension="png"/>'
+        "</r:RDF></x:xmpmeta>"
+    )
+    data = read(table(tmp_path, "a.jpg,One", "x/a.png,Two"))
+    assert data.images.metadata == {"city": [None, "Rom"]}
+
+
 def test_metadata_of_an_image_folder_are_joined(tmp_path: Path) -> None:
     images(tmp_path, "train/deep/a.jpg", "train/b.jpg")
     (tmp_path / "train" / "metadata.jsonl").write_text(json.dumps({"file_name": "b.jpg", "text": "One"}) + "\n")

@@ -69,7 +69,7 @@ TextFields = Annotated[
 SplitSeed = Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", _DATA]
 OnError = Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _DATA]
 MaxPixels = Annotated[
-    int | None, "Million pixels per image. Default: what a quarter of the memory at hand allows.", Interval(1), _DATA
+    int | None, "Million pixels per image. Default: what half of the memory at hand allows.", Interval(1), _DATA
 ]
 Split = Annotated[str | None, "Split to use; all: the complete data set. Default: the run's validation split.", _DATA]
 Device = Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.", _RUN]

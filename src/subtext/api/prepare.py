@@ -78,7 +78,7 @@ def check_dataset(
         verify: Decode every image.
         on_error: "raise": stop at rows that cannot be used; "skip": leave them out.
         unmatched: Write rows without a file and files without a row to this CSV file.
-        max_pixels: Million pixels per image. Default: what a quarter of the memory at hand allows; 1 or more.
+        max_pixels: Million pixels per image. Default: what half of the memory at hand allows; 1 or more.
         quiet: Show no progress.
 
     Returns:

@@ -77,7 +77,7 @@ class DataConfig:
     on_error: Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _GROUP] = None
     max_pixels: Annotated[
         int | None,
-        "Million pixels per image. Default: what a quarter of the memory at hand allows.",
+        "Million pixels per image. Default: what half of the memory at hand allows.",
         Interval(1),
         _GROUP,
     ] = None

@@ -204,7 +204,7 @@ def limit_pixels(millions: float | None) -> None:
 
 
 def most_pixels() -> int:
-    """The largest image that is decoded, in pixels: as it was set, else a quarter of the memory at hand.
+    """The largest image that is decoded, in pixels: as it was set, else half of the memory at hand.
 
     Returns:
         Width times height.
@@ -214,7 +214,7 @@ def most_pixels() -> int:
 
 @lru_cache(1)
 def _memory_limit() -> int:
-    return min(max(LEAST_PIXELS, memory_at_hand() // 4 // PIXEL_BYTES), MOST_PIXELS)
+    return min(max(LEAST_PIXELS, memory_at_hand() // 2 // PIXEL_BYTES), MOST_PIXELS)
 
 
 def memory_at_hand() -> int:

@@ -20,9 +20,10 @@ from typing import Any
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
 from subtext.data.embedded import TEXT_FIELDS, embedded_fields, note_of
-from subtext.data.folders import IMAGES, list_folder, plain_name, suffix_of
+from subtext.data.folders import IMAGES, Listing, list_folder, plain_name, suffix_of
 from subtext.data.image_files import image_exists
 from subtext.data.rows import Row, Source
+from subtext.data.sidecars import Sidecars
 from subtext.text_helpers import counted, listed
 
 _ABSOLUTE = re.compile(r"/|[a-z]:/|//", re.IGNORECASE)
@@ -41,10 +42,20 @@ class Finder:
         self.root = root
 
     @cached_property
+    def listing(self) -> Listing:
+        """What the folder holds."""
+        return list_folder(self.root)
+
+    @cached_property
     def files(self) -> list[str]:
         """The images below the folder, each once."""
-        listing = list_folder(self.root)
-        return [name for name in listing.files if suffix_of(name) in IMAGES and name not in listing.aliases]
+        aliases = self.listing.aliases
+        return [name for name in self.listing.files if suffix_of(name) in IMAGES and name not in aliases]
+
+    @cached_property
+    def sidecars(self) -> Sidecars:
+        """The .xmp files of the images below the folder."""
+        return Sidecars(self.root, self.listing.files)
 
     @cached_property
     def _by_end(self) -> Mapping[str, list[str]]:
@@ -183,8 +194,11 @@ class _Join:
 
     def _fill(self, row: Row) -> Iterator[RowIssue]:
         """Fill the fields of a row that its table lacks; where both have one, that of the table counts."""
+        sidecar, notes = self.finder.sidecars.of(os.path.normpath(str(row.image)))
+        yield from notes
         try:
-            fields, wrong = embedded_fields(self.source.root / str(row.image))
+            file = self.source.root / str(row.image)
+            fields, wrong = embedded_fields(file, None if sidecar is None else self.source.root / sidecar)
         except (OSError, ValueError):
             return  # Whether the file can be read is found when it is decoded.
         name = row.image_id or str(row.image)

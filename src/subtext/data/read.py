@@ -95,7 +95,7 @@ def read(
         form: What a path was read as before (`Dataset.form`): what came into a folder since does not change what the
             folder is, and a note says so. Default: what the path looks like now.
         max_pixels: Million pixels of the largest image that this process decodes from now on, more than 0. Default: as
-            many as a quarter of the memory at hand allows, 89 or more.
+            many as half of the memory at hand allows, 89 or more.
         embedded: Whether what is written inside the images of a table (IPTC, XMP, EXIF) fills the fields that the table
             lacks. Where both have a field, that of the table counts.
 

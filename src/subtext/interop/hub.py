@@ -64,8 +64,8 @@ def sample_inputs(model: Model, dataset: Dataset | None) -> Samples:
     """
     if isinstance(model.image.input_spec, PatchInput):
         raise RequirementError(
-            "an export needs images of one size; this model reads them at their own aspect (NaFlex); copy the folder of "
-            "the run, which subtext.load opens"
+            "an export needs images of one size; this model reads them at their own aspect (NaFlex); copy the folder "
+            "of the run, which subtext.load opens"
         )
     generator = torch.Generator().manual_seed(0)
     batches = {side: [_random(getattr(model, side), count, generator) for count in (1, 3)] for side in SIDES}
