@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most modules of torch and transformers never are.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: demo test test-slow corpus mutation check format bench docs dist clean
+.PHONY: demo test test-slow corpus mutation simulate check format bench docs dist clean
 
 # Where other programs use the cores, PyTorch's threads would spend most of their time waiting actively for one another.
 demo: $(VENV)/.demo
@@ -43,6 +43,12 @@ corpus: $(VENV)/.dev
 mutation: $(VENV)/.dev
 	$(INSTALL) --constraint constraints.txt --editable ".[mutation]"
 	CHECK_SHAPES=0 OMP_NUM_THREADS=1 $(BIN)/python tests/mutation.py $(if $(MOST),--most $(MOST))
+
+# Lives of archives in three stores: files and indexes change, processes are killed, disks lose what was not flushed. After
+# each step the index has to be what a plain model says. A C compiler is needed for the disk. FAULTS=1 plants faults, each
+# of which has to be found.
+simulate: $(VENV)/.dev
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m simulator$(if $(FAULTS),.faults, --steps $(or $(STEPS),2000))
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,11 +1,17 @@
-"""A fair test of sample weights, every control beside every weighting: planted looseness, and icons with their tags.
+"""Tests of the papers' claims: the experiment with a positive control, and what was trained before it.
 
     SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --plan
-    SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --grid FILE [--data icons] [--rows ...] [--seeds 0 1 2]
+    SUBTEXT_DATA=... python -m reproduce.evidence --out DIR [--only TASK ...] [--part N OF]
     SUBTEXT_DATA=... python -m reproduce.evidence --out docs --report
 
-`--plan` lists every run with its cost and trains nothing. `--describe` describes the weights and trains nothing.
-`--report` judges the finished runs of docs/evidence.json again and trains nothing.
+`--plan` prints the rules, every row and the core hours, and trains nothing. Without it the experiment is trained, or
+resumed (`reproduce.experiment`). `--report` judges the finished runs of docs/evidence.json again and trains nothing.
+
+With `--data` it is about data that were trained before, without a positive control:
+
+    SUBTEXT_DATA=... python -m reproduce.evidence --data icons --out DIR --grid FILE [--rows ...] [--seeds 0 1 2]
+
+`--plan` lists every run with its cost, `--describe` describes the weights; both train nothing.
 Otherwise the runs are trained or resumed, and after each one the time that is left is printed. SUBTEXT_DATA points at
 a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz, and icons/; FILE has the grid cells of the
 images, so that an image has several views, and of icons their pooled vectors, too.
@@ -50,6 +56,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +68,9 @@ from scipy.stats import hypergeom, t as student
 
 import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
-from reproduce import claims, topics
+from reproduce import claims, experiment, topics
 from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
+from reproduce.experiment.runs import plan_lines, train_all
 from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
 from reproduce.studies.flickr8k import with_grid
 from subtext.api.train import flat_arguments
@@ -325,7 +333,9 @@ def main() -> None:
     parser = options(__doc__, rows=list(ROWS), seeds=SEEDS)
     parser.add_argument("--plan", action="store_true", help="list every run with its cost, and train nothing")
     parser.add_argument("--describe", action="store_true", help="describe data and weights, and train nothing")
-    parser.add_argument("--data", choices=MAKERS, default=PLANTED)
+    parser.add_argument("--data", choices=MAKERS, help="recorded data; without it, the experiment")
+    parser.add_argument("--only", nargs="+", default=[], metavar="TASK", help="sets and hosts of the experiment")
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("N", "OF"), help="rows of one process")
     parser.add_argument("--grid", type=Path)
     parser.add_argument("--stand-in", type=Path, metavar="RUN", help="of a dual encoder, for the rows of `adapt`")
     parser.add_argument("--beside", type=Path, metavar="FILE", help="a report of the other data")
@@ -335,6 +345,12 @@ def main() -> None:
     if config.report:
         old = json.loads((config.beside or REPORT).read_text(encoding="utf-8"))
         write_report({name: rejudged(name, part, config.results / name) for name, part in old.items()}, config.out)
+        return
+    if config.data is None:
+        finished = config.results / "experiment"
+        lines = chain([experiment.__doc__ or ""], plan_lines(finished))
+        for line in lines if config.plan else train_all(config.out, finished, only=config.only, part=config.part):
+            print(line, flush=True)
         return
     every, finished = runs(config.rows, config.seeds), config.results / config.data
     if config.plan:

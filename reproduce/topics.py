@@ -180,7 +180,7 @@ def plant_topics(
         size = VIEWS[int(drawn[topic, 1] * len(VIEWS))]
         members = (slot >= 0) & (own_topic == topic)
         needed = -(-int((members & train).sum()) // size)
-        views[topic] = _far_apart(centres, room >= max(needed, 1), size, float(drawn[topic, 2]))
+        views[topic] = far_apart(centres, room >= max(needed, 1), size, float(drawn[topic, 2]))
         if len(views[topic]) < size:
             raise DataError(
                 f"an abstract topic needs {size} visual clusters with room for {needed:,} images each; "
@@ -232,7 +232,7 @@ def _one_text(
     return slot, image_of
 
 
-def _far_apart(centres: Float[np.ndarray, "v d"], free: NDArray[np.bool_], size: int, drawn: float) -> tuple[int, ...]:
+def far_apart(centres: Float[np.ndarray, "v d"], free: NDArray[np.bool_], size: int, drawn: float) -> tuple[int, ...]:
     """Up to `size` of the free clusters: one drawn by a number in [0, 1), then the farthest from those before it."""
     clusters = np.flatnonzero(free)
     if not len(clusters):

@@ -11,8 +11,10 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import jaxtyping
 import numpy as np
@@ -89,6 +91,33 @@ def seed() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002  (third-party code may still draw from it)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of outputs is in a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("caches")
+        patch.setenv("SUBTEXT_CACHE", str(folder / "of-modules"))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that another test encoded is found."""
+    monkeypatch.setenv("SUBTEXT_CACHE", str(caches / secrets.token_hex(8)))
+
+
+@pytest.fixture
+def starter_chosen() -> None:
+    """`auto` takes the starter towers in this test, as it does for a user who has installed them."""
+
+
+@pytest.fixture(autouse=True)
+def no_starter_chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` takes no starter tower in other tests: they would run for seconds, and differ where none is installed."""
+    if "starter_chosen" not in request.fixturenames:
+        monkeypatch.setattr("subtext.recipes.choose.is_installed", lambda side: False)
 
 
 @pytest.fixture(autouse=True)

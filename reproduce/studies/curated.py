@@ -111,6 +111,7 @@ def judge_archive(
     if not file.is_file():
         write_dataset(planted.dataset, file)
     arguments: dict[str, Any] = {"data": file, "images": data / "images", "features": data / "mobilenet_pooled.npz"}
+    arguments["text"] = "bag"
     if epochs is not None:
         arguments["epochs"] = epochs
     parts = {split: planted.dataset.split(split) for split in JUDGED}

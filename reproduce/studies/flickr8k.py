@@ -61,7 +61,7 @@ _EASY: dict[str, Any] = {
     "feature_scaling": "unit",
     "feature_dropout": 0.1,
 }
-DUAL = Recipe("dual")
+DUAL = Recipe("dual", text="bag")
 VSE = Recipe("vse_infinity", **_EASY, word_dim=512, batch_size=1280, epochs=10)
 PVSE = Recipe("pvse", **_EASY, word_dim=300, batch_size=640, epochs=8, views=2)
 SCORED = {"dual": DUAL, "vse_infinity": VSE, "pvse": PVSE}

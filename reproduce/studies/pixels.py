@@ -21,11 +21,11 @@ from benchmarks.mobilenet_weights import write
 from reproduce.studies.common import HEAD, Recipe, data_folder, file_name, line, measure, options, selection
 
 HELD_OUT, TRAINED = 500, 1000
-PRETRAINED = Recipe("dual", image="BACKBONE")
+PRETRAINED = Recipe("dual", image="BACKBONE", text="bag")
 FROZEN = PRETRAINED.but(image_size=160, freeze_epochs=-1)
 SHORT = PRETRAINED.but(image_size=160, epochs=8, freeze_epochs=3)
 SCORED = {
-    "tiny_coco": Recipe("dual", image="tiny", val_split=None),
+    "tiny_coco": Recipe("dual", image="tiny", text="bag", val_split=None),
     "tiny_coco, frozen": PRETRAINED.but(freeze_epochs=-1, val_split=None),
     "frozen": FROZEN,
     "frozen, 8 epochs": FROZEN.but(epochs=8),

@@ -31,7 +31,7 @@ TEACHER = Recipe(
     **WORDS,
 )
 """SCAN as it learns in `reproduce.studies.regions`: raw features and larger batches left it near chance."""
-STUDENT = Recipe("dual")
+STUDENT = Recipe("dual", text="bag")
 CANDIDATES = (10, 20, 50, 100, 200)
 
 

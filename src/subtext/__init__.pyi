@@ -1,6 +1,7 @@
 """The public names, for type checkers and editors; `_MODULES` in `__init__.py` has the same names."""
 
 from subtext.api.audit import audit as audit
+from subtext.api.cache import CacheReport as CacheReport, show_cache as show_cache
 from subtext.api.curate import (
     Curation as Curation,
     NoiseDetection as NoiseDetection,

@@ -379,8 +379,10 @@ def test_score_command_scores_pairs(place: Path, tmp_path: Path):
     from subtext.retrieval.stores.folder import Folder
 
     curve = {"xs": [-1.0, 1.0], "ys": [0.0, 1.0], "calibration_error": 0.01}
-    made = Calibration({}, curve, {}, {"images": 16, "texts": 29}, {"images": 16, "texts": 45})
-    store_calibration(Folder(tmp_path / "index"), made, "<svg/>")
+    folder = Folder(tmp_path / "index")
+    last = {"images": 16, "texts": 45}
+    made = Calibration({}, curve, {}, {"images": 16, "texts": 29}, last, folder.manifest.identity)
+    store_calibration(folder, made, "<svg/>")
     rows = json.loads(call("score", data, "--run", run, "--index", tmp_path / "index", "--json", "--quiet").stdout)
     for row in rows["pairs"]:
         assert row["probability"] == pytest.approx((row["similarity"] + 1) / 2)

@@ -12,6 +12,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from subtext.errors import DataError
 from subtext.evaluation.checks.overlap import fingerprint_images
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.server.images import Decoding, Thumbnails
+from subtext.server.decoding import Decoder
+from subtext.server.images import Thumbnails
 
 
 def coded(image: Image.Image, form: str, **options: object) -> bytes:
@@ -309,7 +311,8 @@ def read_as_a_served_thumbnail(path: Path) -> np.ndarray:
                 "images", [IndexEntry("a", b"c", path=path.name)], stored_items.vectors(range(1), stored_items.VIEWS)
             )
         )
-    data, _ = Thumbnails([path.parent], None, Decoding(10**6)).of(store, "a", 48)
+    with closing(Decoder(10**6)) as decoder:
+        data, _ = Thumbnails([path.parent], None, decoder).of(store, "a", 48)
     return np.asarray(open_image(data), dtype=np.float32) / 255
 
 

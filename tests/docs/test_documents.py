@@ -183,6 +183,7 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "document", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in DOCUMENTS]
 )
+@pytest.mark.usefixtures("starter_chosen")
 def test_document_examples_run(document: str, supplies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(supplies, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

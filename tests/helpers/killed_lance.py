@@ -30,7 +30,7 @@ PIECES, STEP, WIDTH = 4, 4, 3
 def moved(index: str, width: int, numbers: range = range(40)) -> LanceStore:
     """The index after a move of its first items to a model of that width: whatever of it was done is not done again."""
     store = LanceStore(index)
-    generation = store.latest().state("generation")
+    since = store.view(store.latest()).revision
     new = store.create_replacement(replace(stored_items.manifest(), fingerprint=f"{width}" * 32, width=width))
     with new.writing("move") as writer:
         present = [number for number in numbers if f"p{number}" in stored_items.ids(store)]
@@ -38,7 +38,7 @@ def moved(index: str, width: int, numbers: range = range(40)) -> LanceStore:
         for number in missing:
             own = stored_items.vectors(range(number, number + 1), stored_items.VIEWS)[..., :width]
             writer.put(Change("images", [stored_items.picture(number)], own))
-    return store.replace_with(new, generation=generation)
+    return store.replace_with(new, since=since)
 
 
 def main(address: str) -> None:

@@ -39,7 +39,7 @@ class Data:
     """One index."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self.manifest, self.generation, self.last = manifest, 0, 0
+        self.manifest, self.revision, self.last = manifest, manifest.revision, 0
         self.rows: dict[Side, dict[int, tuple[StoredRow, IndexEntry, NDArray[np.float32]]]] = {
             side: {} for side in SIDES
         }
@@ -51,7 +51,7 @@ class Data:
 
 class MemoryView(View):
     def __init__(self, data: Data) -> None:
-        super().__init__(data.manifest, data.generation, {side: len(data.rows[side]) for side in SIDES})
+        super().__init__(data.manifest, data.revision, {side: len(data.rows[side]) for side in SIDES})
         self.data = data
 
     def stats(self) -> Stats:
@@ -189,7 +189,7 @@ class MemoryWriter(Writer):
         data.links = {link for link in data.links if link[0] in ids[0] and link[1] in ids[1]}
         data.deleted |= set(change.remembered)
         data.documents |= change.documents
-        data.generation += 1
+        data.revision = data.revision.next()
         job = None if change.job is None else self._job(change)
         return Applied({own: len(deleted.get(own, ())) for own in SIDES}, job)
 
@@ -227,10 +227,12 @@ class Memory(Store):
 
     @contextmanager
     def reading(self) -> Iterator[MemoryView]:
+        self.require_revision(INDEXES[self.path].revision)
         yield MemoryView(self.data)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[MemoryWriter]:
+        self.require_revision(INDEXES[self.path].revision)
         yield MemoryWriter(self, self.manifest)
 
     def check(self) -> list[IndexIssue]:

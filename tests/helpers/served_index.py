@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import coloured_images
 import uvicorn
 from command import call
+from fastapi.responses import PlainTextResponse
 from fastapi.testclient import TestClient
 from PIL import Image
 
@@ -30,7 +32,7 @@ ASKED = [
     "/search?q=a+pink+square&target=texts&top=30&explain=true",
     "/search?q=a+green+square&hubness=csls&diversity=0.3",
     "/similar?id=cyan&side=images&top=4",
-    "/items?top=5&offset=3",
+    "/items?top=12",
     "/items?where=place+>+8&target=texts",
     "/item?id=cyan",
     "/item?id=cyan/0&target=texts",
@@ -62,10 +64,22 @@ def client(*indexes: Path, **changes: object) -> Iterator[TestClient]:
 
 
 @contextmanager
-def running(*indexes: Path, **changes: object) -> Iterator[int]:
-    """The same, on a port of this machine."""
+def running(*indexes: Path, prefix: str = "", **changes: object) -> Iterator[int]:
+    """The same, on a port of this machine; with a prefix as behind a proxy that takes it off each path."""
     chosen = settings(*indexes, **changes)
-    server = uvicorn.Server(uvicorn.Config(build(chosen), **{**server_options(chosen), "port": 0}))
+    application = build(chosen)
+
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            if not scope["path"].startswith(f"{prefix}/"):
+                await PlainTextResponse("another site", 404)(scope, receive, send)
+                return
+            path = scope["path"].removeprefix(prefix)
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await application(scope, receive, send)
+
+    options = {**server_options(chosen), "port": 0}
+    server = uvicorn.Server(uvicorn.Config(behind if prefix else application, **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

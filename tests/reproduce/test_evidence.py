@@ -51,7 +51,22 @@ def finished(*, seconds: float = 1.0, ranks: object = (), kept: object = ()) -> 
 
 def test_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) -> None:
     results = tmp_path / "results"
-    words = ["--out", tmp_path, "--results", results, "--plan", "--rows", "pvse", "diversity", "--seeds", 0, 1, 2]
+    words = [
+        "--data",
+        "planted",
+        "--out",
+        tmp_path,
+        "--results",
+        results,
+        "--plan",
+        "--rows",
+        "pvse",
+        "diversity",
+        "--seeds",
+        0,
+        1,
+        2,
+    ]
     lines = script(*words).splitlines()
     assert len(lines) == 2 * (2 + 2) + 1 and lines[0].startswith("pvse, seed 0, rate 0.002: about ")
     for seed, rate, seconds in ((0, 2e-3, 100.0), (1, 1e-3, 300.0)):
@@ -398,6 +413,8 @@ def test_evidence_trains_evaluates_and_resumes(tmp_path: Path, script: Call, mon
     }.items():
         monkeypatch.setattr(evidence, name, value)
     words = [
+        "--data",
+        "planted",
         "--out",
         out,
         "--results",

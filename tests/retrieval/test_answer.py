@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import product
 from pathlib import Path
 
 import coloured_images
@@ -16,6 +17,7 @@ from subtext.api.search import open_index
 from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
+from subtext.retrieval import query as query_module
 from subtext.retrieval.index import Index, Query
 from subtext.retrieval.query import absent_words, exact_words, suggest_words
 from subtext.retrieval.stores.folder import Folder
@@ -257,6 +259,14 @@ def test_misspelt_word_gets_suggestion(archive: Path) -> None:
     assert "did you mean havana?" in told.stderr and open_index(archive).search("havana").suggestions == {}
     assert json.loads(call("search", archive, "rulinng", "--json").stdout)["did_you_mean"] == {"rulinng": "ruling"}
     assert open_index(archive).search("loneliness").suggestions == {}
+
+
+def test_few_unknown_words_get_suggestions(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(query_module, "near_texts", lambda word, *_, **__: compared.append(word) or [])
+    strange = ["".join(letters) for letters in product("qxz", repeat=5)]
+    with Folder(archive).reading() as view:
+        assert suggest_words(view, strange) == {} and len(compared) == 3
 
 
 def test_exact_words_of_subword_model(archive: Path) -> None:

@@ -198,7 +198,8 @@ def test_only_cross_modal_queries_are_judged(tmp_path: Path) -> None:
     }
     with folder.reading() as view:
         last = {side: int(view.keys(side).max()) for side in directions}
-        store_calibration(folder, Calibration(directions, line, {}, dict(view.counts), last), "<svg/>")
+        made_of = Calibration(directions, line, {}, dict(view.counts), last, folder.manifest.identity)
+        store_calibration(folder, made_of, "<svg/>")
     queries = index.side("texts")[1][:2]
     with folder.reading() as view:
         known = Confidence(view)
@@ -444,10 +445,9 @@ def test_missing_run_data_raises_in_leak_check(place: Path, tmp_path: Path) -> N
 
 
 def test_uncalibrated_direction_has_no_probability(place: Path) -> None:
-    calibration = Calibration(
-        {}, {"xs": [0.0], "ys": [0.5]}, {}, {"images": 12, "texts": 24}, {"images": 9, "texts": 9}
-    )
-    store_calibration(Folder(place / "index"), calibration, "<svg/>")
+    folder, line, last = Folder(place / "index"), {"xs": [0.0], "ys": [0.5]}, {"images": 9, "texts": 9}
+    calibration = Calibration({}, line, {}, {"images": 12, "texts": 24}, last, folder.manifest.identity)
+    store_calibration(folder, calibration, "<svg/>")
     engine: Index = open_index(place / "index")
     assert engine.search("a")[0].probability is None
     assert isinstance(

@@ -11,7 +11,8 @@ import stored_items
 
 from subtext.data.dates import read_date
 from subtext.errors import RequirementError
-from subtext.retrieval.condition import count_dates, matching, missed, parse, require_dates
+from subtext.retrieval import condition
+from subtext.retrieval.condition import count_dates, matching, missed, near_texts, parse, require_dates
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
@@ -177,7 +178,7 @@ def test_dates_are_counted_possibly_certainly_and_undated(dates: Folder) -> None
 def test_unmatched_values_suggest_nearest(folder: Folder) -> None:
     def told(*written: str) -> list[str]:
         where = [parse(text) for text in written]
-        return list(missed(view, "images", where, matching(view, "images", where)))
+        return list(missed(view, "images", where, nothing=not len(matching(view, "images", where))))
 
     with folder.reading() as view:
         paris = "no image has place 'pariss'; the nearest: 'Paris'"
@@ -194,6 +195,23 @@ def test_unmatched_values_suggest_nearest(folder: Folder) -> None:
         assert told("taken = 2021") == [] and told("taken = 1890")[0].startswith(
             "no image has taken '1890'; 'taken' is a"
         )
+
+
+def test_suggestions_have_a_budget(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+
+    def counted(word: str, candidates: list[str], *_: object) -> list[str]:
+        compared.append(len(word) * len(candidates))
+        return []
+
+    monkeypatch.setattr(condition, "get_close_matches", counted)
+    where = [Condition("place", test, [f"nowhere {n}" for n in range(200)]) for test in ("!=", "in")]
+    with folder.reading() as view:
+        notes = missed(view, "images", where, nothing=True)
+        assert near_texts("x" * 1000, ["y"] * 10_000, 1, cutoff=0.6) == []
+    assert len(compared) == condition.SUGGESTED + 1 and max(compared) <= condition.LETTERS
+    assert len(notes) == 12 and notes[10] == "of the 200 values of 'place' the first 10 were looked up"
+    assert sum("'place' is text" in note for note in notes) == condition.SUGGESTED
 
 
 def test_lenient_conditions_match_nothing_without_error(folder: Folder) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stored_items
+from PIL import Image
 
 from subtext.api.search import search
 from subtext.data.pixels import ReadImage
@@ -92,6 +93,7 @@ def test_every_kind_of_quotes_makes_a_phrase(quotes: str) -> None:
 def test_equal_queries_have_equal_cache_keys() -> None:
     read = [ReadImage(np.full((2, 2, 3), value, np.uint8), "f") for value in (0, 0, 1)]
     queries = [Query(text="a"), Query(text="b"), Query(text="a", top=3), Query(image=PICTURE), Query(image=b"other")]
+    queries += [Query(image=value) for value in (Image.new("L", (2, 3)), Image.new("L", (3, 2)), "a.png", "b.png")]
     keys = [query.cache_key for query in queries] + [Query(image=it).cache_key for it in read[1:]]
     assert len(set(keys)) == len(keys)
     assert (

@@ -75,7 +75,8 @@ def test_a_second_model_reranks_where_a_request_says_so(place: Path, client) -> 
     )
     with served_index.client(place / "library", rerank=str(second)) as own:
         got = own.get("/search", params=asked).json()
-        texts = own.post("/search", params={"target": "texts", "top": 4, "rerank": True}, content=body).json()
+        params = {"target": "texts", "top": 4, "rerank": True}
+        texts = own.post("/search", params=params, content=body, headers={"Content-Type": "image/png"}).json()
         plain = own.get("/search", params=asked | {"rerank": False}).json()
         both = own.get("/search", params=asked | {"not_like": "red"})
     assert got["unit"] == "score" and plain["unit"] == "cosine"
@@ -190,9 +191,35 @@ def test_item_returns_neighbours_of_both_modalities(client) -> None:
     assert scored[0]["score"] == pytest.approx(next(h["score"] for h in found if h["id"] == "cyan"), abs=1e-5)
 
 
+def test_pages_have_each_item_once_while_items_change(place: Path, fresh: Path) -> None:
+    """Items are deleted from pages that were read and from the next one, and others are added."""
+    with served_index.client(fresh) as client:
+        every = [one["id"] for one in client.get("/items").json()["items"]]
+        assert client.get("/items").json()["next"] is None
+        page = client.get("/items?top=4").json()
+        read = [one["id"] for one in page["items"]]
+        for gone, new in ((every[0], "new0"), (every[5], "new1"), (every[3], "new2")):
+            assert client.post("/delete", json={"ids": [gone]}, headers=served_index.WRITES).status_code == 200
+            added = {"items": [served_index.item(new)]}
+            assert client.post("/add", json=added, headers=served_index.WRITES).status_code == 201
+            page = client.get(f"/items?top=3&{page['next']}").json()
+            read += [one["id"] for one in page["items"]]
+        while page["next"]:
+            page = client.get(f"/items?top=2&{page['next']}").json()
+            read += [one["id"] for one in page["items"]]
+        stayed = set(every) - {every[0], every[3], every[5]}
+        assert len(read) == len(set(read)) and stayed | {"new0", "new1", "new2"} <= set(read)
+        # A page of another index, such as one of before a move to another model, is refused.
+        begun = client.get("/items?top=4").json()["next"]
+        with served_index.client(place / "other") as other:
+            answer = other.get(f"/items?top=4&{begun}")
+            assert answer.status_code == 409 and "begin with the first page" in answer.json()["error"]
+
+
 def test_items_are_paged_with_fields_and_libraries(client) -> None:
-    page = client.get("/items", params={"top": 5, "offset": 10}).json()
-    assert page["total"] == 12 and [one["id"] for one in page["items"]] == ["pink", "cyan"]
+    page = client.get("/items", params={"top": 10}).json()
+    page = client.get(f"/items?top=5&{page['next']}").json()
+    assert page["total"] == 12 and [one["id"] for one in page["items"]] == ["pink", "cyan"] and page["next"] is None
     chosen = client.get("/items", params={"where": "split = test"}).json()
     assert chosen["total"] == 2 and {one["id"] for one in chosen["items"]} == {"pink", "cyan"}
     fields = {one["name"]: one for one in client.get("/fields").json()["fields"]}
@@ -249,6 +276,23 @@ def test_concurrent_queries_are_batched(place: Path) -> None:
         with pytest.raises(RequirementError, match="colour"):
             bad.result()
     assert blocked.result() and "subtext_batches_total 1.0\n" in metrics.text({})
+    batcher.close()
+
+
+def test_client_that_asks_much_delays_itself(place: Path) -> None:
+    engine = open_index(place / "library")
+    batcher = Batcher(lambda: engine, cached_hits=0, seconds=60, metrics=Metrics())
+    order: list[str] = []
+    gate = threading.Event()
+    blocked = batcher._thread.submit(gate.wait)
+    with ThreadPoolExecutor(9) as clients:
+        for number, client in enumerate("aaaab"):
+            clients.submit(batcher.run, lambda _, client=client: order.append(client), client=client)
+            until = time.monotonic() + 30
+            while len(batcher._queue) <= number and time.monotonic() < until:
+                time.sleep(0.01)
+        gate.set()
+    assert blocked.result() and order == ["a", "b", "a", "a", "a"]
     batcher.close()
 
 
@@ -342,7 +386,8 @@ def test_openapi_marks_routes_that_need_token(place: Path, client) -> None:
 
     assert needing(client) == {"/add", "/delete"}
     with served_index.client(place / "library", read_token=served_index.READ_TOKEN) as own:
-        assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz"}
+        own.headers["Authorization"] = f"Bearer {served_index.READ_TOKEN}"
+        assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz", "/readyz"}
 
 
 def test_update_keeps_items_added_by_server(fresh: Path) -> None:
@@ -391,8 +436,15 @@ def test_token_rights(place: Path) -> None:
         reads = {"Authorization": f"Bearer {served_index.READ_TOKEN}"}
         assert own.get("/search", params={"q": "red"}).status_code == 401
         assert own.get("/thumbnail", params={"id": "red"}).status_code == 401
-        assert own.get("/").status_code == 200, "the page itself asks for the token"
-        assert own.get("/healthz").json()["libraries"] == {}, "who watches over the server needs none"
+        for path in ("/", "/page/app.js"):
+            assert own.get(path).status_code == 200, "the page itself asks for the token"
+        for path in ("/healthz", "/readyz"):
+            answer = own.get(path)
+            assert answer.status_code == 200 and "library" not in answer.text, "who watches over the server needs none"
+        for path in ("/openapi.json", "/docs", "/nowhere", "/search", "/search?tpo=3", "/items?offset=-1", "/metrics"):
+            assert own.get(path).status_code == 401, path
+        for path, kind in (("/score", "application/json"), ("/search", "image/png"), ("/delete", "application/json")):
+            assert own.post(path, content=b"{", headers={"Content-Type": kind}).status_code == 401, path
         for headers in (reads, served_index.WRITES):
             assert own.get("/search", params={"q": "red"}, headers=headers).status_code == 200
         assert own.post("/delete", json=body, headers=reads).status_code == 401
@@ -421,6 +473,10 @@ def test_image_outside_collection_is_not_served(place: Path, tmp_path: Path) -> 
         codes = {name: own.get("/thumbnail", params={"id": name}).status_code for name, _ in rows}
         assert codes == {"own": 200, "link": 404, "far": 404, "up": 404, "part": 404}
         assert str(tmp_path) not in own.get("/items").text
+        shown = {one["id"]: one["file"] for one in own.get("/items").json()["items"]}
+        names = {"own": "own.png", "link": "link.png", "far": "secret.png", "up": "secret.png", "part": part}
+        assert shown == names, "of a file outside its name alone"
+        assert own.get("/item", params={"id": "up"}).json()["item"]["file"] == "secret.png"
     with served_index.client(index, image_folders=(str(tmp_path),)) as own:
         assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
 
@@ -496,7 +552,7 @@ def test_missing_segment_stops_new_server_but_not_running_one(fresh: Path) -> No
         Image.new("RGB", (4, 4)).save(fresh.parent / "x.png")
         next((fresh / "store-1").glob("*.images")).rename(fresh / "gone")
         # Segments that are mapped already are still read; a new server cannot open the index at all.
-        assert own.get("/healthz").status_code == 200
+        assert own.get("/readyz").status_code == 200
     with pytest.raises(Exception, match="needs all its segments"):
         build(Settings((str(fresh),)))
 

@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 import zlib
@@ -25,12 +26,14 @@ import served_index
 from gloo import free_port
 from PIL import Image
 
-from subtext.server import images, security
-from subtext.server.images import require_image
+from benchmarks import attacks
+from subtext.server import connection, schemas, security
+from subtext.server.decoding import require_image
 from subtext.server.refusal import Refusal
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 IMAGE = {"Content-Type": "image/png"}
+linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere this machine has one address, 127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -106,18 +109,6 @@ def test_heic_is_accepted_with_its_package(monkeypatch: pytest.MonkeyPatch) -> N
         require_image(buffer.getvalue(), pixels=10_000)
 
 
-def test_concurrent_decoding_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "DECODE_SECONDS", 0.01)
-    decoding = images.Decoding(1000)
-    with decoding.hold(250), decoding.hold(250):
-        with pytest.raises(Refusal, match="busy") as refused, decoding.hold(10):
-            pass
-        assert refused.value.status == 503 and refused.value.headers["Retry-After"]
-    # One above all limits, as the library may hold, is alone.
-    with decoding.hold(5000), pytest.raises(Refusal, match="busy"), decoding.hold(10):
-        pass
-
-
 def test_image_answers_are_cached_separately(client) -> None:
     found = [
         client.post("/search?target=images", content=served_index.picture(colour), headers=IMAGE).json()["hits"][0][
@@ -188,7 +179,7 @@ def test_invalid_conditions_return_422(client, where: str) -> None:
         ("/search", {"q": "x" * 1001}), ("/search", {"q": "  "}), ("/search", {}), ("/search", {"q": "a", "top": 0}),
         ("/search", {"q": "a", "top": 10**6}), ("/search", {"q": "a", "more": 1}),
         ("/search", {"q": "a", "target": "x"}),
-        ("/items", {"offset": -1}), ("/search", [("q", "a")] + [("where", "place = 1")] * 21),
+        ("/items", {"after": "17"}), ("/search", [("q", "a")] + [("where", "place = 1")] * 21),
     ],
 )  # fmt: skip
 def test_values_out_of_range_return_422(client, path: str, params: object) -> None:
@@ -258,7 +249,11 @@ def test_no_address_is_ever_fetched(client) -> None:
 def test_unsupported_methods_and_content_types_return_4xx(client) -> None:
     assert client.put("/items").status_code == 405
     assert client.delete("/item", params={"id": "red"}).status_code == 405
-    assert client.post("/score", content=b"q=red", headers={"Content-Type": "text/plain"}).status_code == 422
+    # What a page of another site may send without asking first.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=image/png", ""):
+        headers = {"Content-Type": kind} if kind else {}
+        assert client.post("/score", content=b'{"q": "red", "ids": ["red"]}', headers=headers).status_code == 415
+        assert client.post("/search", content=served_index.picture(), headers=headers).status_code == 415
 
 
 def sent(port: int, data: bytes, *, then: float = 0.0) -> bytes:
@@ -281,9 +276,10 @@ def test_large_or_slow_bodies_return_4xx(index: Path) -> None:
     with served_index.running(index, limits={"body": 2**20}) as port:
         large = sent(port, head + b"Content-Length: 104857600\r\n\r\n" + b"x" * 1000)
         assert large.startswith(b"HTTP/1.1 413") and b"1,048,576 bytes" in large
-        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-        chunked = sent(port, head + b"Transfer-Encoding: chunked\r\n\r\n" + piece * 17)
-        assert chunked.startswith(b"HTTP/1.1 413")
+        chunked = sent(port, head + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        assert chunked.startswith(b"HTTP/1.1 411") and b"Content-Length" in chunked
+        both = sent(port, head + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        assert both.startswith(b"HTTP/1.1 4")
         negative = sent(port, head + b"Content-Length: -5\r\nConnection: close\r\n\r\n")
         assert negative.startswith(b"HTTP/1.1 4")
         long = sent(port, b"GET /search?q=" + b"x" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -292,9 +288,10 @@ def test_large_or_slow_bodies_return_4xx(index: Path) -> None:
         assert fine.startswith(b"HTTP/1.1 200")
 
 
-def test_total_body_size_of_clients_is_bounded(index: Path) -> None:
+def test_total_body_size_of_clients_is_bounded(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     start = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 1000000\r\n\r\n"
     with served_index.running(index, limits={"body": 10**6}) as port, contextlib.ExitStack() as stack:
+        monkeypatch.setattr(security, "CLIENT_BODIES", security.BODIES)
         lines = [opened(stack, port, start + bytes(999_999)) for _ in range(security.BODIES)]
         time.sleep(0.5)
         assert sent(port, start + bytes(100)).startswith(b"HTTP/1.1 503")
@@ -318,7 +315,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 def answered(line: socket.socket) -> bool:
     """Whether it is told that all is well; the whole answer is read, head and body may come apart."""
     answer = b""
-    while not answer.endswith(b"}}"):
+    while not answer.endswith(b"}"):
         part = line.recv(65_536)
         assert part, answer
         answer += part
@@ -326,7 +323,7 @@ def answered(line: socket.socket) -> bool:
 
 
 def test_unfinished_headers_time_out(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
     with served_index.running(index) as port, contextlib.ExitStack() as stack:
         silent, partial = opened(stack, port), opened(stack, port, HEALTH)
         assert silent.recv(10) == b"" and partial.recv(10) == b""
@@ -342,7 +339,7 @@ def test_unfinished_headers_time_out(index: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_longest_idle_connection_is_closed_first(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "CONNECTIONS", 4)
+    monkeypatch.setattr(connection, "CONNECTIONS", 4)
     with served_index.running(index) as port, contextlib.ExitStack() as stack:
         lines = [opened(stack, port, HEALTH) for _ in range(4)]
         lines[0].sendall(b"\r\n")
@@ -393,6 +390,166 @@ def test_idle_connections_beyond_file_limit_leave_room(index: Path, start: bytes
                 assert time.monotonic() - asked < 5
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+def test_heads_are_bounded_however_they_come(index: Path) -> None:
+    with served_index.running(index) as port:
+        for lines in (
+            b"X: " + b"x" * 17_000 + b"\r\n",
+            b"X: 1\r\n" * 101,
+            b"".join(b"X-%d: 1\r\n" % n for n in range(5000)),
+            b"X: " + b"x" * 200_000,
+            b"Y" * 200_000,
+        ):
+            told = sent(port, HEALTH + lines + b"\r\n")
+            assert told.startswith(b"HTTP/1.1 431") and b"may have 16,384 bytes" in told, lines[:20]
+        assert sent(port, HEALTH + b"X: 1\r\n" * 90 + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+def test_requests_in_advance_are_bounded(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LINGER_SECONDS", 0.5)
+    ask = HEALTH + b"\r\n"
+    with served_index.running(index) as port:
+        told = sent(port, ask * 5 + HEALTH + b"Connection: close\r\n\r\n")
+        assert told.count(b"HTTP/1.1 200") == 6, "a few are answered in their order"
+        assert sent(port, ask * 5000).count(b"HTTP/1.1 200") <= connection.IN_ADVANCE + 1
+
+
+@linux
+def test_client_that_never_reads_is_closed(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "SEND_SECONDS", 0.5)
+    ask, until = b"GET /page/app.js HTTP/1.1\r\nHost: localhost\r\n\r\n", time.monotonic() + 60
+    with served_index.running(index) as port, contextlib.ExitStack() as stack:
+        line = stack.enter_context(contextlib.closing(attacks.opened(port, window=2304)))
+        with pytest.raises(ConnectionError):
+            while time.monotonic() < until:
+                line.sendall(ask)
+                time.sleep(0.002)
+
+
+@linux
+def test_answers_that_nobody_reads_have_a_limit(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "UNREAD", 0)
+    ask, until = b"GET /page/app.js HTTP/1.1\r\nHost: localhost\r\n\r\n", time.monotonic() + 60
+    with served_index.running(index) as port, contextlib.ExitStack() as stack:
+        line = stack.enter_context(contextlib.closing(attacks.opened(port, window=2304)))
+        with pytest.raises(ConnectionError):
+            while time.monotonic() < until:
+                line.sendall(ask)
+                time.sleep(0.002)
+
+
+SLOW = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 1000\r\n\r\nx"
+SEARCH = b"GET /search?q=red HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+def attacker(stack: contextlib.ExitStack, port: int, data: bytes) -> socket.socket:
+    """A connection from an address that is not the one of `sent`."""
+    line = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=("127.0.0.3", 0))
+    stack.enter_context(contextlib.closing(line)).sendall(data)
+    return line
+
+
+@linux
+def test_slow_bodies_hold_no_slot_and_each_client_has_a_share(index: Path) -> None:
+    limits = {"max_requests": 2, "client_requests": 4}
+    with served_index.running(index, limits=limits) as port, contextlib.ExitStack() as stack:
+        lines = [attacker(stack, port, SLOW) for _ in range(4)]
+        time.sleep(0.3)
+        assert sent(port, SEARCH).startswith(b"HTTP/1.1 200"), "another client is answered"
+        refused = attacker(stack, port, SLOW)
+        told = refused.recv(4096) + refused.recv(4096)
+        assert told.startswith(b"HTTP/1.1 503") and b"a client may have 4 requests at a time" in told
+        assert attacker(stack, port, HEALTH + b"\r\n").recv(4096).startswith(b"HTTP/1.1 200")
+        for line in lines:
+            line.close()
+        time.sleep(0.3)
+        assert attacker(stack, port, SEARCH).recv(4096).startswith(b"HTTP/1.1 200"), "the share is given back"
+
+
+@linux
+def test_address_with_most_connections_loses_one(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "CONNECTIONS", 4)
+    with served_index.running(index) as port, contextlib.ExitStack() as stack:
+        own = opened(stack, port, HEALTH)
+        lines = [attacker(stack, port, SLOW) for _ in range(3)]
+        time.sleep(0.3)
+        assert sent(port, SEARCH).startswith(b"HTTP/1.1 200")
+        assert lines[0].recv(10) == b"", "the attacker's oldest"
+        own.sendall(b"\r\n")
+        assert answered(own), "another client keeps what it has, though it is older"
+
+
+def test_bodies_are_bounded_by_what_a_route_needs(client) -> None:
+    json_ = {"Content-Type": "application/json"}
+    for path, body in (("/score", b" " * 2**18 + b"{}"), ("/delete", b" " * (2**20 + 1)), ("/healthz", b"x")):
+        answer = client.post(path, content=body, headers={**json_, **served_index.WRITES})
+        assert answer.status_code == 413, path
+    assert client.request("GET", "/items", content=b"{}", headers=json_).status_code == 413
+    for values in (b'"a",' * 6000 + b'"a"', b"[" * 6000, b"{}," * 3000 + b"{}"):
+        answer = client.post("/score", content=b'{"q": "red", "ids": [' + values + b"]}", headers=json_)
+        assert answer.status_code == 413 and "may have 5,000 values" in answer.json()["error"]
+    digits = b'{"q": "red", "ids": [' + b"1" * 250_000 + b"]}"
+    assert client.post("/score", content=digits, headers=json_).status_code == 422
+
+
+def test_token_is_asked_for_before_the_body(index: Path) -> None:
+    """No byte of the body is sent: only the head can have been read."""
+    with served_index.running(index, read_token=served_index.READ_TOKEN) as port:
+        for path, kind in (("/score", "application/json"), ("/search", "image/png"), ("/add", "application/json")):
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 20000\r\n\r\n"
+            assert sent(port, head.encode()).startswith(b"HTTP/1.1 401"), path
+            wrong = head.replace("\r\n\r\n", "\r\nAuthorization: Bearer wrong\r\nExpect: 100-continue\r\n\r\n")
+            assert sent(port, wrong.encode()).startswith(b"HTTP/1.1 401"), path
+
+
+def test_json_is_not_read_in_the_thread_of_all_requests(client, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    read = schemas.from_json
+
+    def noted(*given: object) -> object:
+        threads.append(threading.current_thread().name)
+        return read(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(schemas, "from_json", noted)
+    assert client.post("/score", json={"q": "red", "ids": ["red"]}).status_code == 200
+    assert len(threads) == 1 and "AnyIO worker" in threads[0]
+
+
+def test_pages_of_other_sites_are_not_answered(client) -> None:
+    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+        headers = {"Sec-Fetch-Site": site}
+        assert client.get("/search?q=red", headers=headers).status_code == status
+        posted = client.post("/search", content=served_index.picture(), headers=IMAGE | headers)
+        assert posted.status_code == status
+        # A link from elsewhere leads to the page.
+        assert client.get("/?q=red", headers=headers).status_code == 200
+        assert client.get("/page/app.js", headers=headers).status_code == 200
+
+
+def test_no_route_redirects(client) -> None:
+    for path in ("/items/", "/search/", "/page", "/page/", "/healthz/"):
+        answer = client.get(path, headers={"Host": "localhost"}, follow_redirects=False)
+        assert answer.status_code == 404 and "location" not in answer.headers, path
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("name", attacks.ATTACKS)
+def test_attack_leaves_other_clients_answered(attacked: Path, name: str) -> None:
+    """Within a second where nothing else runs; `python -m benchmarks.attacks` prints the figures."""
+    port = free_port()
+    command = [sys.executable, "-c", attacks.SERVE, str(attacked), str(port), ""]
+    found = attacks.measured(command, port, name, 8.0, "")
+    print(found)
+    for path in ("/healthz", "/search"):
+        assert set(found[path]["statuses"]) == {"200"} and found[path]["longest_s"] < 3, found
+    assert found["most_mb"] < found["resting_mb"] + 700, found
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return attacks.made(tmp_path_factory.mktemp("measured"))
 
 
 def memory(number: int, name: str) -> int:

@@ -63,6 +63,31 @@ def page(chromium, address: str) -> Iterator[object]:
     assert wrong == [] and outside == []
 
 
+def test_page_works_behind_a_prefix(chromium, tmp_path: Path) -> None:
+    """As at `location /archive/` of nginx: nothing is asked outside of it, and links lead back into it."""
+    indexes = served_index.made(tmp_path, "library")
+    with served_index.running(*indexes, prefix="/archive") as port:
+        home = f"http://localhost:{port}/archive/"
+        page = chromium.new_page()
+        page.set_default_timeout(20_000)
+        failed: list[str] = []
+        page.on("response", lambda answer: failed.append(answer.url) if answer.status >= 400 else None)
+        page.goto(home)
+        page.wait_for_selector(".card img")
+        page.fill("#q", "a blue square")
+        page.press("#q", "Enter")
+        page.wait_for_url(f"{home}?q=a+blue+square")
+        page.click(".card .open")
+        page.wait_for_selector("dialog[open] img")
+        page.reload()
+        page.wait_for_selector("dialog[open] img")
+        page.keyboard.press("Escape")
+        page.click("#home")
+        page.wait_for_url(home)
+        page.close()
+    assert not failed
+
+
 def accessible(page) -> None:
     found = Axe().run(page).response["violations"]
     assert not found, json.dumps(

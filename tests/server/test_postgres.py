@@ -57,7 +57,7 @@ def test_outage_returns_503_until_recovery(address: str, server: Server, runs: P
     with asking(address, log="") as found:
         wanted = found.get(served_index.ASKED[0]).json()
         server.server.stop()
-        for asked in (*served_index.ASKED, "/healthz", "/libraries", "/thumbnail?id=red"):
+        for asked in (*served_index.ASKED, "/readyz", "/libraries", "/thumbnail?id=red"):
             answer = found.get(asked)
             assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0, asked
             assert "s3cret" not in answer.text and server.socket not in answer.text
@@ -68,7 +68,7 @@ def test_outage_returns_503_until_recovery(address: str, server: Server, runs: P
         ]
         assert "subtext_requests_total" in found.get("/metrics").text, "what it counts does not hang on the database"
         server.server.ensure_postgres_running()
-        assert found.get("/healthz").status_code == 200 and found.get(served_index.ASKED[0]).json() == wanted
+        assert found.get("/readyz").status_code == 200 and found.get(served_index.ASKED[0]).json() == wanted
         server.restart()
         assert found.get(served_index.ASKED[0]).json() == wanted, "between two questions nobody notices"
 

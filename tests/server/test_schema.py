@@ -21,7 +21,7 @@ schemathesis.openapi.format("field", strategies.just("place"))
 schemathesis.openapi.format("condition", strategies.sampled_from(["place >= 3", "split = test", "text contains red"]))
 OPERATIONS = (
     "GET /search", "POST /search", "GET /similar", "POST /score", "GET /items", "GET /item", "GET /thumbnail",
-    "GET /fields", "POST /add", "POST /delete", "GET /healthz", "GET /metrics", "GET /libraries",
+    "GET /fields", "POST /add", "POST /delete", "GET /healthz", "GET /readyz", "GET /metrics", "GET /libraries",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_all_routes_are_described(operations) -> None:
 @pytest.mark.parametrize("examples", [8, pytest.param(110, marks=pytest.mark.slow)])
 def test_no_request_causes_server_error(operations, name: str, mode: GenerationMode, examples: int) -> None:
     operation = operations[name]
-    if mode is GenerationMode.NEGATIVE and name in ("GET /healthz", "GET /metrics", "GET /libraries"):
+    if mode is GenerationMode.NEGATIVE and name in ("GET /healthz", "GET /readyz", "GET /metrics", "GET /libraries"):
         pytest.skip("it has nothing that could be wrong")
 
     @given(case=operation.as_strategy(generation_mode=mode))

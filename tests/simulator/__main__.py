@@ -89,9 +89,8 @@ def live(chosen: argparse.Namespace, *, losing: bool) -> int:
             print(f"seed {seed}, {store}: {steps} steps", flush=True)
             seed += 1
         seconds = time.monotonic() - started
-        print(
-            f"{done:,} steps of {seed - chosen.seed} lives in {seconds:.0f} s; the index was always what the model said"
-        )
+        print("operations on the index:", ", ".join(f"{count:,} {end}" for end, count in ends.items()))
+        print(f"{done:,} steps of {seed - chosen.seed} lives in {seconds:.0f} s: the index was what the model says")
     return 0
 
 

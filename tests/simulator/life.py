@@ -145,7 +145,7 @@ def child(work: Callable[[], Any], *, kill: Callable[[], None] | None = None, wa
                 answer = Outcome("done", work())
             except SubtextError as problem:
                 answer = Outcome("refused", f"{type(problem).__name__}: {problem}")
-            except Exception:
+            except Exception:  # noqa: BLE001 (told to the parent)
                 answer = Outcome("failed", traceback.format_exc())
             sys.setprofile(None)
             with os.fdopen(writing, "wb") as told:

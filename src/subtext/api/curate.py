@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from subtext.errors import ArgumentError, DataError, OutputError, RequirementErr
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
 from subtext.settings import Interval, Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, json_text
 
 if TYPE_CHECKING:
     import pandas
@@ -126,7 +125,7 @@ def curate(
     Args:
         data: Data set to curate.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         out: New folder for the results.
@@ -176,7 +175,7 @@ def curate(
         export_pairs(judgement, np.flatnonzero(~out_mask), file)
     write_rows(judgement, why, np.arange(len(judgement), dtype=np.int64), folder / "pairs.parquet")
     write_rows(judgement, why, np.flatnonzero(out_mask), folder / "left_out.jsonl")
-    text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    text = json_text(report, indent=2) + "\n"
     write_text(folder / "report.json", text, errors="surrogateescape")
     lead = (
         "Pairs that are left out for what they are, and those that the model is surest of to belong together."
@@ -552,7 +551,7 @@ def score(
     Args:
         pairs: Pairs to score: a data set.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         index: Calibrated index of that model, for probabilities.
@@ -609,7 +608,7 @@ def score(
     )
     result = PairScores(work.model.label, rows, f"{likely}; {kinds}", path)
     if path is not None:
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = "".join(json_text(row) + "\n" for row in rows)
         write_text(path, text, errors="surrogateescape")
     return result
 

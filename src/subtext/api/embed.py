@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import EvaluationSubject, ModelSource, open_subject
 from subtext.api.options import DEFAULTS, DataOptions, OptionalRun, Pretrained, TextPrompt
 from subtext.errors import ArgumentError
-from subtext.report.text_table import Report, size
+from subtext.report.text_table import Report
 from subtext.settings import Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     import pandas
@@ -125,7 +125,7 @@ def embed(
 
     Args:
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split to embed; all: the complete data set.

@@ -23,7 +23,7 @@ from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.report.progress import meter, say
-from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command
+from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command, require_path
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -572,6 +572,7 @@ def _require_against(metrics: Sequence[Measure]) -> None:
                     f"sits_test.csv); it got '{metric.against}'",
                     field="truth",
                 )
+            require_path("truth", path)
 
 
 def read_truths(

@@ -11,8 +11,9 @@ from subtext.api.load import load, open_run, read, save_pretrained
 from subtext.api.options import Quiet, Run
 from subtext.errors import ArgumentError, CheckpointError, RequirementError, Setting, SubtextError
 from subtext.report.progress import say
-from subtext.report.text_table import Report, size
+from subtext.report.text_table import Report
 from subtext.settings import Metavar, OptionGroup, command
+from subtext.text_helpers import size
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,7 +6,10 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,7 +18,7 @@ from subtext.data.config import IN_MEMORY, DataConfig, Verify
 from subtext.errors import ArgumentError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted, listed, size
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
@@ -132,7 +135,8 @@ def load(
 
     Args:
         run: Folder of a run.
-        model: Instead of a run: hub name or folder of a pretrained dual encoder, or open_clip:ARCHITECTURE/WEIGHTS.
+        model: Instead of a run: starter, hub name or folder of a pretrained dual encoder, or
+            open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of a pretrained model; {} stands for the text.
         device: "cpu", "cuda", "mps" or "auto".
 
@@ -297,10 +301,17 @@ class ModelSource:
         if model is not None:
             return ModelSource.of(run, model, recorded.get("text_prompt") or None)
         folder = manifest.run if run is None else run
-        if not folder or not Path(folder).expanduser().is_dir():
-            reason = f"; {folder} is not there" if folder else ", and names none"
+        if not folder:
             raise SearchIndexError(
-                f"{index} needs the run that made it{reason}; name its folder (", Setting("run", "RUN"), ")"
+                f"{index} needs the model of its vectors here, and names none; search by one of its items (",
+                Setting("like", "ID"),
+                "), or import the vectors again and name the model (--run or --model)",
+            )
+        if not Path(folder).expanduser().is_dir():
+            raise SearchIndexError(
+                f"{index} needs the run that made it; {folder} is not there; name its folder (",
+                Setting("run", "RUN"),
+                ")",
             )
         return ModelSource(Path(folder))
 
@@ -340,6 +351,7 @@ class ModelSource:
         # The recipe `clip`, untrained.
         options = {"model": name, "text_prompt": self.text_prompt}
         model = build("clip", options, context=BuildContext()).model
+        model.image.frozen = model.text.frozen = True
         return model.to(choose_device(device)).eval(), None
 
     @property
@@ -355,10 +367,11 @@ class ModelSource:
         """
         if self.run is not None:
             return {}
+        from subtext.data.starter import NAME as STARTER
         from subtext.models.encoders.hub import revision_of
 
         folder = Path(self.name).expanduser()
-        name = str(folder.resolve()) if folder.is_dir() else self.name
+        name = str(folder.resolve()) if folder.is_dir() and self.name != STARTER else self.name
         return {"name": name, "revision": self.revision or revision_of(self.name), "text_prompt": self.text_prompt}
 
 
@@ -466,8 +479,34 @@ class LoadedRun:
         from subtext.evaluation import embed_pairs
 
         pairs = self.pairs
-        with meter(label, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-            return embed_pairs(self.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
+        embed = partial(embed_pairs, batch_size=work.batch_size, workers=work.workers)
+        note = lru_cache(partial(say, quiet=work.quiet))
+        total = len(pairs.images) + len(pairs.texts)
+        with cache_shown(quiet=work.quiet), meter(label, total, quiet=work.quiet) as progress:
+            return embed(self.model, pairs, progress=progress, note=note)
+
+
+@contextmanager
+def cache_shown(*, quiet: bool) -> Iterator[None]:
+    """Say where outputs of frozen encoders are kept, and their size, where the block keeps more of them.
+
+    Args:
+        quiet: Say nothing.
+
+    Yields:
+        Nothing.
+    """
+    from subtext.data.output_cache import user_cache
+
+    cache = user_cache()
+    before = 0 if cache is None else cache.size
+    yield
+    if cache is not None and (after := cache.size) > before:
+        limit = "" if cache.limit is None else f" of at most {size(cache.limit)}"
+        say(
+            f"note: outputs of frozen encoders are kept in {cache.folder} ({size(after)}{limit}; `subtext cache`)",
+            quiet=quiet,
+        )
 
 
 def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:

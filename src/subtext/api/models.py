@@ -39,7 +39,8 @@ class ModelList(TableReport):
         head = ["name", "side", "model", "weights", "state"]
         problems = [entry["problem"] for entry in self.entries if "problem" in entry]
         named = "image and text also take the folder of a model, or its name on the Hugging Face hub"
-        return [table(head, [[entry[name] for name in head] for entry in self.entries]), *problems, named]
+        both = "--model starter is both starter towers as one dual encoder, which searches photographs untrained"
+        return [table(head, [[entry[name] for name in head] for entry in self.entries]), *problems, both, named]
 
     def __repr__(self) -> str:
         return f"ModelList({len(self.entries)})"

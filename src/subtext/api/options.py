@@ -25,7 +25,8 @@ _MODEL = OptionGroup("Model")
 OptionalRun = Annotated[AnyPath | None, "Folder of a trained run.", _MODEL, Metavar("RUN")]
 Pretrained = Annotated[
     AnyPath | None,
-    "Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or open_clip:ARCHITECTURE/WEIGHTS.",
+    "Pretrained dual encoder instead of RUN: starter (needs no network), a hub name or a folder (CLIP, SigLIP), or "
+    "open_clip:ARCHITECTURE/WEIGHTS.",
     _MODEL,
     Metavar("NAME_OR_FOLDER"),
 ]

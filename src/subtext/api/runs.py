@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
-from subtext.api.load import Run, open_run, save_pretrained
+from subtext.api.load import ModelSource, Run, open_run, save_pretrained
 from subtext.api.options import AnyPath
-from subtext.errors import ArgumentError, CheckpointError, RecipeError
-from subtext.report.text_table import TableReport, duration, size, table
+from subtext.errors import ArgumentError, CheckpointError, RecipeError, Setting
+from subtext.report.text_table import TableReport, duration, table
 from subtext.settings import Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     import pandas
@@ -162,6 +162,12 @@ def ensemble_runs(
         tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", OptionGroup("Runs"), Metavar("RUN RUN ...")
     ],
     *,
+    model: Annotated[
+        AnyPath | None,
+        "A pretrained dual encoder as one more member: starter, a hub name or a folder.",
+        OptionGroup("Runs"),
+        Metavar("NAME_OR_FOLDER"),
+    ] = None,
     out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", OptionGroup("Output"), Metavar("RUN")],
 ) -> Run:
     """Combine several runs into one run, an ensemble, whose score of a pair is the mean of their scores.
@@ -172,7 +178,8 @@ def ensemble_runs(
     read texts, as a bag of words and MiniLM do, and in embed_dim; other models may not.
 
     Args:
-        runs: Folders of the runs to join, two or more.
+        runs: Folders of the runs to join, two or more; one or more beside `model`.
+        model: A pretrained dual encoder as one more member, untrained: "starter", a hub name or a folder.
         out: Folder of the ensemble; new, or empty.
 
     Returns:
@@ -187,8 +194,11 @@ def ensemble_runs(
     from subtext.models.ensemble import build_ensemble
     from subtext.recipes.build import ensemble_record
 
-    if len(runs) < 2:
-        raise ArgumentError("an ensemble needs two runs or more; name another")
+    if len(runs) + (model is not None) < 2 or not runs:
+        raise ArgumentError(
+            "an ensemble needs two runs or more; name another, or ", Setting("model", "starter"), " beside one"
+        )
+    source = None if model is None else ModelSource.of(None, model)
     folders = [Path(run).expanduser().resolve() for run in runs]
     if twice := next((run for run, path in zip(runs, folders, strict=True) if folders.count(path) > 1), None):
         raise ArgumentError(f"an ensemble needs different runs; {Path(twice)} is there twice; name another")
@@ -196,18 +206,32 @@ def ensemble_runs(
     require_new_folder(folder, "an ensemble")
     members = [open_run(run) for run in runs]
     records = [run.record for run in members]
-    record, model = (
-        ensemble_record([run.path for run in members], records),
-        build_ensemble([run.model for run in members]),
-    )
+    models = [run.model for run in members]
+    record = ensemble_record([run.path for run in members], records)
+    if source is not None:
+        models.append(source.open()[0])
+        pretrained = {
+            "run": "",
+            "model": "clip",
+            "arguments": {"model": source.recorded()["name"]},
+            "methods": [],
+            "plan": {"freeze_epochs": -1},
+            "seed": 0,
+            "epoch": None,
+        }
+        record = replace(record, arguments={"members": [*record.arguments["members"], pretrained]})
+    joined = build_ensemble(models)
     dimensions = [member.arguments.get("embed_dim") for member in records]
-    if not model.indexable and len(set(dimensions)) > 1:
+    if not joined.indexable and len(set(dimensions)) > 1:
         raise RecipeError(
             f"an ensemble of models of pairs needs one embed_dim; these have {', '.join(map(str, dimensions))}; train "
             "them with the same embed_dim"
         )
-    save_pretrained(model, record, folder)
-    use = "its vectors decide the score: it can fill an index" if model.indexable else "it scores pairs, as its members"
+    save_pretrained(joined, record, folder)
+    use = (
+        "its vectors decide the score: it can fill an index" if joined.indexable else "it scores pairs, as its members"
+    )
     names = f"{counted(len(members), 'run')} ({', '.join(member.model for member in records)})"
+    names += "" if source is None else f" and {source.label}"
     summary = f"{folder}: the mean of {names}; {use}\nnext:\n  subtext evaluate {folder}"
-    return Run(model, record, folder, summary=summary)
+    return Run(joined, record, folder, summary=summary)

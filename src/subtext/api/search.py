@@ -28,8 +28,9 @@ def open_index(
 
     Some indexes (in a folder or in LanceDB) contain the text encoder of their model as plain arrays, and answer text
     queries without the model. They load the model for the first query with an image, or when `Index.model` is read.
-    Other indexes load the model immediately. So does every index with `run`, `model`, `features`, or a device other
-    than "cpu" and "auto".
+    An index of imported vectors that names no model answers queries by its own items (`like`) and needs a model for
+    others. Other indexes load the model immediately. So does every index with `run`, `model`, `features`, or a device
+    other than "cpu" and "auto".
 
     Args:
         index: A folder; the address of an index in PostgreSQL, postgresql://USER@HOST/DATABASE?index=NAME; or of one in
@@ -70,6 +71,8 @@ def open_index(
     by_itself = run is None and model is None and features is None and device in ("auto", "cpu")
     if by_itself and folder is not None and folder.exists():
         return Index(store, open_model, TextSide.open(folder, store.manifest.fingerprint))
+    if by_itself and not (store.manifest.run or store.manifest.pretrained):
+        return Index(store, open_model, later=True)
     return Index(store, open_model())
 
 

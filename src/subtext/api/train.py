@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.data.features import FeatureFile
     from subtext.models.checkpoint import Record
-    from subtext.training.setup import Setup
+    from subtext.training.setup import BuildContext, Setup
 
 
 _DATA, _RUN = OptionGroup("Data"), OptionGroup("Run")
@@ -135,7 +135,8 @@ def train(
         from subtext.models.encoders.hub import require_model
 
         require_model(str(options["model"]))
-    from subtext.models.checkpoint import Record
+    from subtext.models.checkpoint import RECORD, Record, load_record
+    from subtext.recipes.choose import choose_encoders
     from subtext.training.loop import fit
     from subtext.training.run_folder import start_run
 
@@ -146,15 +147,21 @@ def train(
     if not (dry_run or run.resume):
         start_run(folder, Record(model), resume=False)  # Before minutes of reading the data.
     pairs = read_training_data(data, quiet=quiet)
+    earlier = load_record(folder) if run.resume and (folder / RECORD).is_file() else None
+    recorded = earlier.arguments if earlier is not None and earlier.model == model else None
+    options, chosen = choose_encoders(model, options, _context(pairs, run.seed), recorded=recorded)
     setup = build_setup(model, options, methods=steps, plan=changes, pairs=pairs, seed=run.seed)
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
     if dry_run:
-        return Run(setup.model, record, folder, summary=_description(record, setup, pairs))
+        description = "\n".join([_description(record, setup, pairs), *chosen])
+        return Run(setup.model, record, folder, tuple(chosen), summary=description)
     choose_device(run.device)
-    say(str(pairs), quiet=quiet)
+    for line in (str(pairs), *chosen):
+        say(line, quiet=quiet)
     with training_meter(quiet=quiet) as report:
         fitted = fit(setup, pairs.train, pairs.val, folder, record=record, run=run, report=report)
-    return Run(fitted.model, fitted.record, folder, fitted.notes, summary=_outcome(folder, fitted.record, pairs))
+    notes = (*chosen, *fitted.notes)
+    return Run(fitted.model, fitted.record, folder, notes, summary=_outcome(folder, fitted.record, pairs))
 
 
 def flat_arguments(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,21 +257,9 @@ def build_setup(
     """
     from subtext.data.features import FeatureInput
     from subtext.recipes.build import attach, build
-    from subtext.training.setup import BuildContext
 
-    image_file, text_file, images, texts = (
-        pairs.image_features,
-        pairs.text_features,
-        pairs.train.images,
-        pairs.train.texts,
-    )
-    context = BuildContext(
-        image_features=None if image_file is None else image_file.shape(images.ids, images.values),
-        text_features=None if text_file is None else text_file.shape(texts.ids, texts.values),
-        texts=tuple(text for text in texts.values if isinstance(text, str)),
-        seed=seed,
-    )
-    setup = build(model, options, methods=methods, plan=plan, context=context)
+    image_file, text_file = pairs.image_features, pairs.text_features
+    setup = build(model, options, methods=methods, plan=plan, context=_context(pairs, seed))
     if image_file is not None:
         attach(setup.model.image, image_file, "image")
         spec = setup.model.image.input_spec
@@ -274,6 +269,24 @@ def build_setup(
     if text_file is not None:
         attach(setup.model.text, text_file, "text")
     return setup
+
+
+def _context(pairs: TrainingData, seed: int) -> BuildContext:
+    """What a recipe builds from."""
+    from subtext.training.setup import BuildContext
+
+    image_file, text_file, images, texts = (
+        pairs.image_features,
+        pairs.text_features,
+        pairs.train.images,
+        pairs.train.texts,
+    )
+    return BuildContext(
+        image_features=None if image_file is None else image_file.shape(images.ids, images.values),
+        text_features=None if text_file is None else text_file.shape(texts.ids, texts.values),
+        texts=tuple(text for text in texts.values if isinstance(text, str)),
+        seed=seed,
+    )
 
 
 def initial_record(

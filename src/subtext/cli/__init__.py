@@ -6,6 +6,8 @@ Results go to standard output, progress and remarks to standard error.
 
 from __future__ import annotations
 
+import io
+import sys
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -24,6 +26,21 @@ GROUP = "subtext.commands"
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when one is used, and whose errors end in a sentence."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command line; characters that the output's encoding lacks are printed as escapes.
+
+        Args:
+            *args: As of `click.Group`.
+            **options: As of `click.Group`.
+
+        Returns:
+            As of `click.Group`.
+        """
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        return super().main(*args, **options)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order in which a new user needs them.

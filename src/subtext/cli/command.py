@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ from subtext.errors import ArgumentError, Setting, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
 from subtext.settings.to_click import to_click
+from subtext.text_helpers import json_text
 
 HELP = ("-h", "--help")
 BOTH = "_option"
 """Ends the name of an option that stands for an argument."""
+_LONG = re.compile(r"(\S{200})(\S{100,})")
 _MINUS = re.compile(r"-[^\W\d_]\S")
 
 
@@ -252,7 +253,7 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
         for warning in getattr(result, "warnings", ()):
             click.echo(printable(f"warning: {warning}"), err=True)
         if as_json:
-            click.echo(printable(dumps(result.to_json(), indent=2, ensure_ascii=False)))
+            click.echo(printable(json_text(result.to_json(), indent=2)))
         elif result is not None:
             click.echo(printable(entry.text(result)))
         if code := entry.exit_code(result):
@@ -306,18 +307,39 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
     except ArgumentError:
         # The command turns it into a usage error.
         raise
+    except click.ClickException as error:
+        vars(error)["message"] = without_long_words(error.message)
+        raise
     except SubtextError as error:
-        click.echo(printable(f"error: {error}"), err=True)
+        click.echo(printable(without_long_words(f"error: {error}")), err=True)
         ctx.exit(1)
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
         where = f": {error.filename}" if error.filename else ""
-        click.echo(printable(f"error: {error.strerror or error}{where}"), err=True)
+        click.echo(printable(without_long_words(f"error: {error.strerror or error}{where}")), err=True)
         ctx.exit(1)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         ctx.exit(130)
+
+
+def without_long_words(message: str) -> str:
+    """A message in which words of hundreds of letters are cut: no sentence is read that repeats a value of thousands.
+
+    Args:
+        message: Of an error.
+
+    Returns:
+        The message.
+
+    Example:
+        >>> without_long_words("no file " + "x" * 10000)[:24]
+        'no file xxxxxxxxxxxxxxxx'
+        >>> without_long_words("no file " + "x" * 10000)[-30:]
+        'xxx... (9,800 more characters)'
+    """
+    return _LONG.sub(lambda match: f"{match[1]}... ({len(match[2]):,} more characters)", message)
 
 
 def example(*lines: str) -> str:

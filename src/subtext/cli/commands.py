@@ -176,6 +176,7 @@ COMMANDS: dict[str, CommandEntry] = {
         summary="Combine several runs into one run that averages their scores.",
         examples=(
             "subtext ensemble runs/saf runs/sgr --out runs/sgraf",
+            "subtext ensemble runs/first --model starter --out runs/both",
             "subtext evaluate runs/fast --rerank runs/sgraf --candidates 100",
         ),
         function="ensemble_runs",
@@ -262,7 +263,10 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "index import": CommandEntry(
         summary="Import vectors from a file.",
-        examples=("subtext index import library vectors.npz --run runs/first --data photos.jsonl",),
+        examples=(
+            "subtext index import library vectors.npz --run runs/first --data photos.jsonl",
+            "subtext index import library vectors.npz --model google/siglip2-base-patch16-224 --data photos.jsonl",
+        ),
     ),
     "index calibrate": CommandEntry(
         summary="Turn scores into probabilities of a match.",
@@ -367,6 +371,15 @@ COMMANDS: dict[str, CommandEntry] = {
             "subtext models --json",
         ),
         function="list_models",
+        json=True,
+    ),
+    "cache": CommandEntry(
+        summary="Show or empty the cache of the outputs of frozen encoders.",
+        examples=(
+            "subtext cache",
+            "subtext cache --clear",
+        ),
+        function="show_cache",
         json=True,
     ),
     "runs": CommandEntry(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from subtext.data import atomic, write
 from subtext.data.image_files import identify, read_bytes, thumbnail
 from subtext.errors import DataError
 from subtext.report.page import document
+from subtext.text_helpers import json_text
 
 TAR = ".tar"
 NUMBERS = (
@@ -99,7 +99,7 @@ def _fill_tar(judgement: Judged, links: NDArray[np.int64], path: Path) -> None:
             for ending, member in (
                 (suffix, data),
                 (".txt", str(captions[0] or "").encode("utf-8", "surrogatepass")),
-                (".json", json.dumps(content, ensure_ascii=False).encode()),
+                (".json", json_text(content).encode()),
             ):
                 # Without a time and an owner the same pairs give the same bytes.
                 info = tarfile.TarInfo(f"{number:09d}{ending}")

@@ -77,13 +77,16 @@ def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateesc
     write_file(path, lambda target: target.write_bytes(content))
 
 
-def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = True) -> None:
+def write_folder(
+    path: Path, fill: Callable[[Path], None], *, existing: Literal["replace", "keep", "refuse"] = "replace"
+) -> None:
     """Let `fill` write into a new folder, then put it in place of an old one.
 
     Args:
         path: The folder.
         fill: Writes the content into the empty folder that it gets.
-        replace: False keeps a folder that another process has put there meanwhile, for contents that are equal anyway.
+        existing: What happens to a folder that has something in it, also if another process has put it there
+            meanwhile: "keep" is for contents that are equal anyway.
 
     Raises:
         OutputError: If the disk is full, a file is in the way or it may not be written; an old folder stays.
@@ -99,13 +102,15 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Tr
                 _flush(file)
             _flush(temporary)
             aside = _beside(path)
-            if replace and path.exists():
+            if existing == "replace" and path.exists():
                 path.replace(aside)
             try:
                 temporary.rename(path)
-            except OSError:
+            except OSError as problem:
                 # Renaming fails where another process has put a folder with content.
-                if replace or not path.is_dir():
+                if existing == "refuse" and path.is_dir():
+                    raise OutputError(f"{path} was taken by another folder meanwhile; name another place") from problem
+                if existing != "keep" or not path.is_dir():
                     raise
             shutil.rmtree(aside, ignore_errors=True)
             _flush(path.parent)

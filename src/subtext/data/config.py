@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
-from subtext.settings import Interval, Metavar, OptionGroup
+from subtext.settings import Interval, Metavar, OptionGroup, fields_of
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ class DataConfig:
     form: str | None = None
 
     def __post_init__(self) -> None:
+        for field in fields_of(DataConfig):
+            if reason := field.why_not(getattr(self, field.name)):
+                raise ArgumentError(f"{field.name} {reason}", field=field.name)
         for name in _PATHS:
             value = getattr(self, name)
             if isinstance(value, str | os.PathLike):

@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
 
@@ -258,9 +259,13 @@ def visible(folder: Path, pattern: str = "*") -> list[Path]:
         pattern: Of the names.
 
     Returns:
-        The paths, sorted.
+        The paths, sorted; none for a path that is no folder.
+
+    Raises:
+        OSError: If the folder cannot be read: what lies in it is not gone.
     """
-    found = sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
+    names = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = [path for path in names if not path.name.startswith(".") and fnmatchcase(path.name, pattern)]
     return [path for path in found if not (path.is_dir() and (SYSTEM.fullmatch(path.name) or is_of_subtext(str(path))))]
 
 

@@ -24,6 +24,7 @@ from subtext.data import atomic
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.errors import DataError
 from subtext.ops import draw
+from subtext.text_helpers import json_text
 from subtext.version import FORMAT, require_format
 
 
@@ -290,7 +291,7 @@ def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> N
         "settings": dict(settings),
         "corrupted": entries,
     }
-    atomic.write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    atomic.write_text(path, json_text(content, indent=1) + "\n")
 
 
 def read_labels(path: Path) -> Labels:

@@ -10,9 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
-from subtext.data.image_files import open_image
+from subtext.data.image_files import FILTERS, open_image, read_square
 from subtext.data.inputs import Draw, InputBatch, Tensors, read_settings, settings_hash, write_settings
 from subtext.errors import DataError
 from subtext.ops import draw as draws
@@ -26,19 +25,12 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 _FILE, PATCHES = "pixels.json", "patches.json"
 _EPSILON = 1e-5
 """Precision of the scale of an image in patches."""
-_FILTERS = {
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
-LONGEST = 4
-"""Sides of an image, long by short, up to which it is resized before it is cropped."""
 _Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class ReadImage:
-    """An image as `PixelInput.read` reads it: of no more memory than the model needs.
+    """An image as `PixelInput` reads it without a draw: of no more memory than the model needs.
 
     Attributes:
         pixels: (S S 3) uint8.
@@ -103,6 +95,11 @@ class PixelInput:
         names = ("size", "mean", "std", "resize", "crop_share", "filter")
         return settings_hash({"kind": "pixels"} | {name: getattr(self, name) for name in names})
 
+    @property
+    def square(self) -> dict[str, Any]:
+        """The arguments of `read_square`."""
+        return {name: getattr(self, name) for name in ("size", "resize", "crop_share", "filter")}
+
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """Read the pixels of a batch.
 
@@ -142,20 +139,6 @@ class PixelInput:
                 tensor[row, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
         return {"pixels": tensor, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
 
-    def read(self, value: Any, root: Path = Path()) -> ReadImage:
-        """Decode and resize an image as it is read without a draw, to be passed in its place.
-
-        Raises the errors of `open_image`.
-
-        Args:
-            value: As `open_image` takes it.
-            root: Folder of relative paths.
-
-        Returns:
-            The decoded image.
-        """
-        return ReadImage(self._pixels(value, root, None), self.fingerprint)
-
     def save(self, folder: Path) -> None:
         """Write the settings.
 
@@ -182,34 +165,15 @@ class PixelInput:
             if random is not None or value.fingerprint != self.fingerprint:
                 raise DataError("an image was read for another model, or without a draw; read its file again")
             return value.pixels
-        # A random crop needs as many pixels as the full image has otherwise.
-        share = self.crop_share if random is None else min(self.crop_share, self.least_area**0.5)
-        image = open_image(value, root, at_least=int(self.size / share) + 1)
-        width, height = image.size
-        # Cropping before resizing keeps extreme aspects small.
-        if random is not None and self.least_area < 1:
-            box = random_box(width, height, self.least_area, random[1:5])
-        elif self.resize == "squash":
-            box = (0.0, 0.0, float(width), float(height))
-        elif self.resize == "edge":
-            short = round(self.size / self.crop_share)
-            sides = (short * width // min(width, height), short * height // min(width, height))
-            across, down = (sides[0] - self.size) // 2, (sides[1] - self.size) // 2
-            corners = (across, down, across + self.size, down + self.size)
-            # Pillow rounds otherwise where it resizes a part, so that only extreme aspects are cut first.
-            if max(sides) <= LONGEST * short:
-                image = image.resize(sides, _FILTERS[self.filter])
-                width, height = sides
-            scales = (width / sides[0], height / sides[1])
-            box = (corners[0] * scales[0], corners[1] * scales[1], corners[2] * scales[0], corners[3] * scales[1])
+        if random is None or self.least_area == 1:
+            array = read_square(value, root, **self.square)
         else:
-            side = max(1.0, min(width, height) * self.crop_share)
-            left, top = (width - side) / 2, (height - side) / 2
-            box = (left, top, left + side, top + side)
-        # A pretrained model (edge, squash) gets the pixels that its own processor makes, without a faster first step.
-        gap = 3.0 if self.resize == "crop" else None
-        image = image.resize((self.size, self.size), _FILTERS[self.filter], box=box, reducing_gap=gap)
-        array = np.asarray(image)
+            # A random crop needs as many pixels as the full image has otherwise.
+            share = min(self.crop_share, self.least_area**0.5)
+            image = open_image(value, root, at_least=int(self.size / share) + 1)
+            box = random_box(*image.size, self.least_area, random[1:5])
+            image = image.resize((self.size, self.size), FILTERS[self.filter], box=box, reducing_gap=3.0)
+            array = np.asarray(image)
         return array[:, ::-1] if random is not None and random[0] < self.flip else array
 
 
@@ -269,7 +233,7 @@ class PatchInput:
             except DataError as error:
                 raise DataError(f"item '{name}': {error}") from error
             rows, columns = shapes[index] = self.shape(image.height, image.width)
-            resized = image.resize((int(columns) * side, int(rows) * side), _FILTERS[self.filter])
+            resized = image.resize((int(columns) * side, int(rows) * side), FILTERS[self.filter])
             colours = (np.asarray(resized, dtype=np.float32) / 255 - mean) / std
             cut = colours.reshape(rows, side, columns, side, 3).transpose(0, 2, 1, 3, 4)
             table[index, : rows * columns] = cut.reshape(rows * columns, -1)

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from difflib import SequenceMatcher, get_close_matches
 from itertools import chain, islice
@@ -178,7 +178,7 @@ def rows_of(
             yield error.at(where)
             continue
         yield from problems
-        if row.texts or not problems:
+        if row.texts or not any(problem.fatal for problem in problems):
             yield row
 
 
@@ -380,9 +380,12 @@ def _require_columns(columns: set[str], name: str) -> None:
 def _nearest(columns: Iterable[str], usual: Sequence[str]) -> str | None:
     """The column whose name is most like a usual one; None where none is."""
     ratio, best = max(
-        (SequenceMatcher(None, str(column).casefold(), name).ratio(), str(column))
-        for column in columns
-        for name in usual
+        (
+            (SequenceMatcher(None, str(column).casefold(), name).ratio(), str(column))
+            for column in columns
+            for name in usual
+        ),
+        default=(0.0, ""),
     )
     return best if ratio >= 0.6 else None
 
@@ -424,6 +427,10 @@ def _row_of(
         if column in reserved or value is None:
             continue
         column = clean_name(column)
+        if isinstance(value, bytes):
+            note = f"'{column}' is bytes, which cannot be shown or searched; it is left out"
+            problems.append(RowIssue(where, note, fatal=False, name=f"'{column}'"))
+            continue
         plain = value if isinstance(value, str) and "\0" not in value else plain_value(value, column)
         if not valid(column) or (isinstance(plain, str) and not valid(plain)):
             raise RowError("has a column that is not valid UTF-8; save the file as UTF-8")
@@ -605,6 +612,8 @@ def plain_value(value: Any, name: str, depth: int = 0) -> Any:
         return [one for one in (plain_value(each, name, depth + 1) for each in value) if one is not None]
     if isinstance(value, bytes):
         raise RowError(f"'{name}' is bytes, which cannot be shown or searched; leave the column out", f"'{name}'")
+    if isinstance(value, datetime) and value.time() == time() and value.tzinfo is None:
+        return value.date().isoformat()  # Tables store a day as its first moment.
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 

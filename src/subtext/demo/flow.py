@@ -22,6 +22,7 @@ from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, duration
 from subtext.settings import Interval, OptionGroup, command
+from subtext.text_helpers import json_text
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -44,7 +45,14 @@ ARGUMENTS: dict[str, Any] = {
     "dropout": 0.1,
     "image_dropout": 0.3,
 }
-PLAN: dict[str, Any] = {"epochs": 24, "batch_size": 1536, "lr": 4e-3, "weight_decay": 0.05, "weight_average": "ema"}
+PLAN: dict[str, Any] = {
+    "epochs": 24,
+    "batch_size": 1536,
+    "lr": 4e-3,
+    "weight_decay": 0.05,
+    "weight_average": "ema",
+    "patience": 0,
+}
 """The options of the recommended recipe for a few thousand drawings; chosen on the validation split."""
 SCRATCH_ARGUMENTS: dict[str, Any] = {
     "image": "tiny",
@@ -191,11 +199,11 @@ def run_demo(
     with _step(5, "evaluating on held-out concepts", quiet=quiet):
         results = {name: _evaluated(opened, part) for name, part in _parts(pairs).items()}
         figures = {name: result.to_json() for name, result in results.items()}
-        write_text(folder / "figures.json", json.dumps(figures, indent=2) + "\n")
+        write_text(folder / "figures.json", json_text(figures, indent=2) + "\n")
     with _step(6, f"{len(queries)} queries, and three rivals -> {page}", quiet=quiet):
         shares = _shares(opened, open_run(scratch, device=device).model, pairs, queries)
         answered = {figure.name: [figure.value, figure.chance] for figure in shares}
-        write_text(folder / "answered.json", json.dumps(answered, indent=2) + "\n")
+        write_text(folder / "answered.json", json_text(answered, indent=2) + "\n")
         searches = [_searches(opened, queries[::SHOWN], options) for options in (WITH_TEXTS, UNSEEN)]
         write_text(page, render(_page(folder, opened, results, shares, *searches)))
         for search in searches[0]:

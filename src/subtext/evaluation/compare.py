@@ -20,9 +20,9 @@ from subtext.data.arrays import open_npz
 from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import FEWEST_RUNS, holm, paired
-from subtext.evaluation.result import Result, finite_json
+from subtext.evaluation.result import Result
 from subtext.report.text_table import Cell, SavedReport, table
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted, finite_json, listed
 from subtext.version import require_format, require_same_draws
 
 if TYPE_CHECKING:

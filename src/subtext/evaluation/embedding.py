@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +15,12 @@ from numpy.typing import NDArray
 from subtext.core import Embeddings
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Dataset, Items
-from subtext.data.inputs import Tensors
+from subtext.data.inputs import SeveralInputs, Tensors
+from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.text import SubwordInput
+from subtext.errors import OutputError
+from subtext.models.ensemble import Members
+from subtext.models.feature_cache import cached_branch
 from subtext.models.heads.gaussian import Gaussian
 from subtext.models.model import Branch, Model
 
@@ -30,11 +36,12 @@ def embed_pairs(
     batch_size: int = 128,
     workers: int = 2,
     progress: Callable[[int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> tuple[Embeddings, Embeddings]:
     """Embeddings of all images and all texts, in their order, on the CPU; ids are rows.
 
     The model is in eval mode meanwhile. Only what its similarity reads is kept: no residuals, and no parts where
-    vectors alone decide.
+    vectors alone decide. Outputs of frozen encoders are read from the user's cache, and written to it.
 
     Args:
         model: Embeds images and texts.
@@ -44,20 +51,22 @@ def embed_pairs(
         batch_size: Items read and embedded together.
         workers: Threads that read ahead; 0 to read when needed.
         progress: Called with how many images and texts together are done.
+        note: Called with a sentence where outputs could not be cached.
 
     Returns:
         Embeddings of the images and of the texts.
     """
     image_rows, text_rows = rows or (None, None)
     reading, root = (batch_size, workers), pairs.root
+    embed = partial(embed_items, model, root=root, reading=reading, note=note)
     if not len(pairs.images if image_rows is None else image_rows):
-        texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=progress)
+        texts = embed(model.text, pairs.texts, rows=text_rows, progress=progress)
         return texts[:0], texts
-    images = embed_items(model, model.image, pairs.images, root, rows=image_rows, reading=reading, progress=progress)
+    images = embed(model.image, pairs.images, rows=image_rows, progress=progress)
     if not len(pairs.texts if text_rows is None else text_rows):
         return images, images[:0]
     both = None if progress is None else (lambda done: progress(len(images) + done))
-    texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=both)
+    texts = embed(model.text, pairs.texts, rows=text_rows, progress=both)
     return images, texts
 
 
@@ -71,6 +80,8 @@ def embed_items(
     row_ids: NDArray[np.int64] | None = None,
     reading: tuple[int, int] = (128, 2),
     progress: Callable[[int], None] | None = None,
+    cache: OutputCache | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Embeddings:
     """Embeddings of the items of one side, one or more; else as `embed_pairs`.
 
@@ -85,6 +96,8 @@ def embed_items(
         row_ids: Row numbers that the model gets; the true ones by default.
         reading: Items read and embedded together, and threads that read ahead.
         progress: Called with how many are done.
+        cache: Of outputs of frozen encoders; that of the user by default.
+        note: Called with a sentence where outputs could not be cached.
 
     Returns:
         (N) embeddings on the CPU.
@@ -93,6 +106,13 @@ def embed_items(
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     rows = np.arange(len(items), dtype=np.int64) if rows is None else rows
     row_ids = rows if row_ids is None else row_ids
+    try:
+        reader = _from_cache(branch, (items.take(rows), root), cache, device, progress)
+        progress = progress if reader is branch else None
+        branch = reader
+    except OutputError as problem:
+        if note is not None:
+            note(f"note: outputs of frozen encoders are not kept: {problem}")
     order = positions = np.arange(len(rows), dtype=np.int64)
     # The noise of a head that samples differs from text to text.
     if isinstance(branch.input_spec, SubwordInput) and not isinstance(branch.head, Gaussian):
@@ -122,3 +142,27 @@ def embed_items(
     if positions is order:
         return embedded
     return replace(embedded[torch.from_numpy(positions)], ids=torch.from_numpy(row_ids.copy()))
+
+
+def _from_cache(
+    branch: Branch,
+    items: tuple[Items, Path],
+    cache: OutputCache | None,
+    device: torch.device,
+    progress: Callable[[int], None] | None,
+) -> Branch:
+    """The branch, or one that reads what its frozen encoder, or those of an ensemble's members, gives for the items."""
+    ensemble = branch.encoder if isinstance(branch.encoder, Members) else None
+    members: list[Any] = [branch] if ensemble is None else list(ensemble.members)
+    frozen = [member.frozen and not member.input_spec.augments for member in members]
+    cache = cache or (user_cache() if any(frozen) else None)
+    if cache is None or not any(frozen):
+        return branch
+    readers = [
+        cached_branch(member, [items], cache, device=device, progress=progress) if is_frozen else member
+        for member, is_frozen in zip(members, frozen, strict=True)
+    ]
+    if ensemble is None:
+        return readers[0]
+    several = SeveralInputs(tuple(reader.input_spec for reader in readers))
+    return Branch(several, Members(readers, several), branch.head).train(branch.training)

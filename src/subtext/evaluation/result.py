@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -183,22 +182,6 @@ def stated(
         "units": "recall, mrr, c-way accuracy and tie_share in per cent; ranks from 1; nan_scores a count",
         "versions": versions(),
     }
-
-
-def finite_json(value: Any) -> Any:
-    """The same values with null for a number that is infinite or none; tuples become lists.
-
-    Args:
-        value: Nested mappings, lists and tuples of plain values.
-
-    Returns:
-        What JSON can hold.
-    """
-    if isinstance(value, Mapping):
-        return {name: finite_json(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite_json(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def versions() -> dict[str, str]:

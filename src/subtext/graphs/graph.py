@@ -19,6 +19,7 @@ from subtext.core import Truth
 from subtext.data import atomic
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError
+from subtext.text_helpers import json_text
 from subtext.version import FORMAT, require_format
 
 _MANIFEST, _IDS = "graph.json", "ids.json"
@@ -169,7 +170,7 @@ class Graph:
             for name, kind in _ARRAYS.items():
                 np.save(target / f"{name}.npy", getattr(self, name).astype(kind), allow_pickle=False)
             (target / _IDS).write_text(json.dumps(self.ids, ensure_ascii=False), encoding="utf-8")
-            text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+            text = json_text(manifest, indent=2) + "\n"
             (target / _MANIFEST).write_text(text, encoding="utf-8")
 
         atomic.write_folder(folder, fill)

@@ -6,7 +6,6 @@ Every export is compared with the model on the same inputs: random tensors, and 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from subtext.models.checkpoint import Record
 from subtext.models.encoders.dual import SingleTower
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
+from subtext.text_helpers import json_text
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -160,7 +160,7 @@ def write_config(record: Record, folder: Path) -> None:
         folder: Existing folder to write to.
     """
     config = {"model_type": f"subtext-{record.model}", "library_name": "subtext", "model": record.model}
-    text = json.dumps({**config, "arguments": record.arguments, "methods": record.methods}, indent=2)
+    text = json_text({**config, "arguments": record.arguments, "methods": record.methods}, indent=2)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -225,7 +225,7 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
     if isinstance(model.text.input_spec, SubwordInput):
         model.text.input_spec.tokeniser.save_pretrained(folder)
     if isinstance(model.image.input_spec, PixelInput):
-        processor = json.dumps(_image_processor(model.image.input_spec, dual.config.model_type), indent=2)
+        processor = json_text(_image_processor(model.image.input_spec, dual.config.model_type), indent=2)
         (folder / "preprocessor_config.json").write_text(processor + "\n", encoding="utf-8")
     card = model_card(public_record(record)).replace("library_name: subtext", "library_name: transformers")
     use = Path(__file__).with_name("use_of_transformers.md").read_text(encoding="utf-8")

@@ -7,7 +7,6 @@ networks run without packed sequences, and GPO pools without them (`Exportable`)
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.ops.numerics import masked_softmax, unit
 from subtext.retrieval.build import model_fingerprint
-from subtext.text_helpers import install_hint
+from subtext.text_helpers import install_hint, json_text
 from subtext.version import __version__
 
 TOLERANCE = 1e-4
@@ -169,7 +168,7 @@ def write_description(
         "shift": float(torch.as_tensor(getattr(similarity, "shift", 0.0)).detach()),
         "checked": {"on": samples.source, "largest difference": differences},
     }
-    (folder / "subtext.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "subtext.json").write_text(json_text(description, indent=2) + "\n", encoding="utf-8")
     before, _, after = model_card(public_record(record)).partition("## Use\n")
     _, _, after = after.partition("## Limits\n")
     (folder / "README.md").write_text(f"{before}## Use\n{_USE}\n## Limits\n{after}", encoding="utf-8")

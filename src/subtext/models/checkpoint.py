@@ -1,7 +1,8 @@
 """The files of a run: one record in JSON, tensors as safetensors, and nothing that can run code.
 
     RUN/run.json            Record: what was trained, on which data, and its figures
-    RUN/model.safetensors   the kept weights, with their checksum; while it trains, without those of the next file
+    RUN/model.safetensors   the kept weights, with their checksum; while it trains, without those of the next file; and
+                            without those of frozen starter towers, which their packages hold
     RUN/frozen.safetensors  while it trains: the weights that never learn, written once
     RUN/assets/image, text  what rebuilds each branch beside its tensors (vocabulary, tokeniser, backbone settings)
     RUN/log.jsonl           one line a logged step and epoch      RUN/README.md   the model card
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib.metadata import version
+from math import nan
 from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
@@ -33,6 +35,7 @@ from torch import Tensor, nn
 from subtext.data.atomic import write_file, write_folder, write_text
 from subtext.data.config import DataConfig
 from subtext.errors import CheckpointError
+from subtext.text_helpers import json_text
 from subtext.version import DRAWS, FORMAT, require_format
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
@@ -96,7 +99,7 @@ class Record:
         Returns:
             The text, which ends with a line break.
         """
-        return json.dumps(self.plain(), indent=2, ensure_ascii=False) + "\n"
+        return json_text(self.plain(), indent=2) + "\n"
 
     def plain(self) -> dict[str, Any]:
         """The record as plain data.
@@ -129,6 +132,8 @@ class Record:
                 expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
                 if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
                     raise TypeError(f"'{name}' is {values[name]!r:.60}")
+            for name in ("best", "start"):  # JSON has null for what is no number.
+                values[name] = {key: nan if value is None else value for key, value in values.get(name, {}).items()}
             source = values.pop("data", {})
             methods = tuple((str(name), dict(arguments)) for name, arguments in values.pop("methods", ()))
             phases = tuple(dict(phase) for phase in values.pop("phases", ()))
@@ -214,7 +219,7 @@ def load_record(run: Path) -> Record:
 
 
 def save_run(run: Path, model: nn.Module, record: Record) -> None:
-    """Write a complete run: record, weights, and the assets of both branches.
+    """Write a complete run: record, weights but those of installed packages, and the assets of both branches.
 
     Args:
         run: Folder of the run.
@@ -222,7 +227,8 @@ def save_run(run: Path, model: nn.Module, record: Record) -> None:
         record: Its record.
     """
     save_assets(run, model)
-    write_tensors(run / WEIGHTS, model.state_dict())
+    installed = getattr(model, "installed", {})
+    write_tensors(run / WEIGHTS, {name: it for name, it in model.state_dict().items() if name not in installed})
     save_record(run, record)
 
 

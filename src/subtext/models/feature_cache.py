@@ -1,54 +1,41 @@
-"""Frozen encoders run once: their outputs for every item are cached on disk and read from there at every step.
+"""Frozen encoders run once: a branch of a model that reads outputs from the cache instead of running its encoder.
 
-    FOLDER/KEY/items.npy    (N 16) uint8, a digest of each item
-    FOLDER/KEY/outputs.npy  (N) int64, which of the M outputs is that of each item: texts of equal subwords share one
-    FOLDER/KEY/parts.npy    (rows E) the parts of all outputs, one after the other, without masked ones; where the
-                            branch's head reads them
-    FOLDER/KEY/lengths.npy  (M) int64, the number of rows of each output
-    FOLDER/KEY/pooled.npy   (M G), where the head reads it
-    FOLDER/KEY/about.json   what the key is a hash of
-
-KEY is a hash of the encoder's weights, structure and settings, of what the head reads, of its Input's fingerprint, of
-the items (for image files, their size and time of change, but not their folder) and of the precision: a change of any
-of them gives another folder. Arrays are memory-mapped, so a cache may be larger than memory. Several trainings may
-share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there. Later commands read
-from it what it has of their items (`find_cached_outputs`).
+Outputs do not depend on what else was encoded with them, so that it does not matter which command filled the cache:
+blocks have one shape, a text is computed beside texts of its own length, and a block that is not full is filled up.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
 from subtext.core import Encoded
-from subtext.data.atomic import HIDDEN, write_folder
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Items
-from subtext.data.image_files import image_stamp
+from subtext.data.image_files import image_exists, read_bytes
 from subtext.data.inputs import Draw, InputBatch, Tensors
-from subtext.data.text import SubwordInput
-from subtext.errors import DataError, RequirementError
+from subtext.data.output_cache import CachedOutputs, OutputCache, OutputWriter, content_digest, key_of
+from subtext.data.pixels import PixelInput, ReadImage
+from subtext.data.text import OpenClipInput, SubwordInput, WordInput
+from subtext.errors import DataError, OutputError, RequirementError
+from subtext.models.checkpoint import fingerprint
 from subtext.models.model import Branch
 
 Precision = Literal["float32", "float16"]
 Sources = Sequence[tuple[Items, Path]]
 """Items and the folder that their paths start from."""
-_BLOCK = 64
+_BLOCK, _BLOCK_OF_GPU = 16, 64
+"""Items that are encoded together: always so many, see the module."""
 _LANES = 2
 """Blocks that a processor computes side by side, sharing its threads: the operations of one block are too small for all
 of them, and between two operations, and while images are read, they would wait."""
-_ABANDONED = 3600.0
-"""Seconds without a write after which the writer of an unfinished folder counts as killed."""
 
 
 def why_not_cacheable(branch: Branch, sources: Sources) -> str | None:
@@ -67,165 +54,128 @@ def why_not_cacheable(branch: Branch, sources: Sources) -> str | None:
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
             if values.setdefault(name, (value, root)) != (value, root):
-                return f"the id '{name}' stands for two items, and the cache is by id"
+                return f"the id '{name}' stands for two items, and outputs are read by id"
     return None
 
 
-def write_cache(
-    branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision, device: torch.device
-) -> Path:
-    """Run the encoder over the items, unless its outputs are cached already.
+def cached_branch(
+    branch: Branch,
+    sources: Sources,
+    cache: OutputCache,
+    *,
+    device: torch.device,
+    precision: Precision = "float32",
+    progress: Callable[[int], None] | None = None,
+) -> Branch:
+    """Run a branch's encoder over the items whose outputs the cache does not have.
 
     Args:
         branch: Of the model.
         sources: Items and their folders.
-        folder: Folder of all caches.
-        weights: Fingerprint of the encoder's tensors.
-        precision: Of the stored outputs.
+        cache: Gets the new outputs.
         device: Device of the encoder.
+        precision: Of the stored outputs.
+        progress: Called with how many items are done.
 
     Returns:
-        The folder of the cache.
+        A branch with the same head that reads the outputs of these items instead of running the encoder.
 
     Raises:
         RequirementError: If the outputs do not stay the same.
-        DataError: If float16 cannot hold an output.
-        OutputError: If the cache cannot be written.
+        DataError: If an item cannot be read, or float16 cannot hold an output.
+        OutputError: If the cache cannot be written, or has no room.
     """
     if (reason := why_not_cacheable(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
-    digests = _digests(branch, sources)
-    about = _about(branch, digests, weights, precision)
-    path = _path(folder, about)
-    if not path.is_dir():
-        # Remove what killed writers have left. A writer at work has written a moment ago.
-        for abandoned in folder.glob(f"{HIDDEN}*"):
-            try:
-                latest = max(file.stat().st_mtime for file in (abandoned, *abandoned.rglob("*")))
-            except FileNotFoundError:
-                continue  # Its writer has just finished.
-            if time.time() - latest > _ABANDONED:
-                shutil.rmtree(abandoned, ignore_errors=True)
+    about = _about(branch, precision)
+    contents = [item_contents(branch, items, root) for items, root in sources]
+    names = [name for items, _ in sources for name in items.ids]
+    every = [content for each in contents for content in each]
+    wanted = set(every)
+    found = cache.find(about, wanted)
+    done = len(wanted & found.rows.keys())
+    if done < len(wanted):
+        writer, known = OutputWriter(cache, about, np.dtype(precision)), set(found.rows)
+        for (items, root), each in zip(sources, contents, strict=True):
+            # Of items with equal content, one.
+            rows = {content: row for row, content in enumerate(each) if content not in known}
+            known |= rows.keys()
+            if not rows:
+                continue
+            for encoded, sharing in _run(branch, items, root, sorted(rows.values()), device=device):
+                _add(writer, encoded, [[each[row] for row in few] for few in sharing], left=len(wanted) - done)
+                done += sum(map(len, sharing))
+                if progress is not None:
+                    progress(len(every) * done // len(wanted))
+        writer.flush()
+        found = cache.find(about, wanted)
+    if missing := [name for name, content in zip(names, every, strict=True) if content not in found.rows]:
+        raise OutputError(
+            f"{cache.folder} needs the outputs that were just written to it; that of '{missing[0]}' is gone; another "
+            "process removes them; do it again, or name another folder"
+        )
+    rows_of = {name: found.rows[content] for name, content in zip(names, every, strict=True)}
+    reading = CachedInput(key_of(about), found, rows_of)
+    return Branch(reading, CachedEncoder(branch.encoder), branch.head).train(branch.training)
 
-        def write(new: Path) -> None:
-            np.save(new / "items.npy", digests)
-            _run(branch, sources, new, about=about, device=device)
 
-        write_folder(path, write, replace=False)
-    return path
-
-
-def open_cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
-    """A branch with the same head that reads what `write_cache` wrote instead of running the encoder.
+def item_contents(branch: Branch, items: Items, root: Path) -> list[bytes]:
+    """The digests by which the cache knows items, and an index as well.
 
     Args:
-        branch: Of the model.
-        sources: Items and their folders, as for `write_cache`.
-        folder: Folder of all caches.
-        weights: Fingerprint of the encoder's tensors.
-        precision: Of the stored outputs.
+        branch: Reads them as images or as texts.
+        items: N items.
+        root: Folder of relative image paths.
 
     Returns:
-        The branch.
+        (N) digests.
 
     Raises:
-        DataError: If the cache is missing or damaged.
+        DataError: If an item has no value, or its image cannot be read.
     """
-    path = _path(folder, _about(branch, _digests(branch, sources), weights, precision))
-    if not path.is_dir():
-        raise DataError(f"cached outputs need {path}; it is not there; write it first")
-    names = [name for items, _ in sources for name in items.ids]
-    return _reading(branch, path, {name: row for row, name in enumerate(names)})
+    spec, digests = branch.input_spec, []
+    # An Input of an extension may read an item by its name as well.
+    known = isinstance(spec, PixelInput | SubwordInput | OpenClipInput | WordInput)
+    for name, value in zip(items.ids, items.values, strict=True):
+        try:
+            content = _content(value, root, pixels=isinstance(spec, PixelInput), named=not known)
+            digests.append(content_digest(content if known else f"{name}\0".encode() + content))
+        except DataError as error:
+            raise DataError(f"item '{name}': {error}") from error
+    return digests
 
 
-def find_cached_outputs(
-    branch: Branch, items: Items, root: Path, folder: Path, *, weights: str
-) -> tuple[Branch | None, NDArray[np.bool_]]:
-    """Find what a training cached of some items.
-
-    Of several caches, that of most items; none where no float32 cache of this encoder, with these weights, has any. An
-    item is identified by its id and its text, or the path, size and time of change of its file.
-
-    Args:
-        branch: Of the model.
-        items: N items.
-        root: Folder that their paths start from.
-        folder: Folder of all caches.
-        weights: Fingerprint of the encoder's tensors.
-
-    Returns:
-        A branch that reads the cached outputs instead of running the encoder, or None; and (N) bool, which items are
-        cached.
-    """
-    digests = _digests(branch, [(items, root)])
-    about = _about(branch, digests, weights, "float32")
-    rows: dict[str, int] = {}
-    best = folder
-    for path in sorted(file.parent for file in folder.glob("[!.]*/about.json")):
-        if {**_read_about(path), "items": None, "masked": None} != {**about, "items": None, "masked": None}:
-            continue
-        cached = {row.tobytes(): index for index, row in enumerate(_load(path, "items.npy"))}
-        cached_rows = [cached.get(row.tobytes()) for row in digests]
-        rows_here = {name: row for name, row in zip(items.ids, cached_rows, strict=True) if row is not None}
-        if len(rows_here) > len(rows):
-            best, rows = path, rows_here
-    is_cached = np.array([name in rows for name in items.ids], dtype=bool)
-    return (_reading(branch, best, rows) if rows else None), is_cached
-
-
-def _reading(branch: Branch, path: Path, rows: Mapping[str, int]) -> Branch:
-    return Branch(CachedInput(path, rows), CachedEncoder(branch.encoder), branch.head).train(branch.training)
-
-
-def _read_about(path: Path) -> dict[str, Any]:
-    try:
-        about: dict[str, Any] = json.loads((path / "about.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise _damaged(path, problem) from problem
-    return about
-
-
-def _load(path: Path, name: str, *, mapped: bool = False) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path / name, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
-        raise _damaged(path, problem) from problem
-    return array
-
-
-def _damaged(path: Path, problem: Exception) -> DataError:
-    return DataError(f"the cache {path} is damaged: {problem}; remove that folder, it is made again")
+def _content(value: Any, root: Path, *, pixels: bool, named: bool) -> bytes:
+    if isinstance(value, str):
+        is_file = pixels or (named and image_exists(value, root))
+        return read_bytes(value, root) if is_file else value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, ReadImage):
+        return value.fingerprint.encode() + value.pixels.tobytes()
+    if isinstance(value, Image.Image):
+        return repr((value.mode, value.size)).encode() + value.tobytes()
+    if isinstance(value, np.ndarray):
+        return repr((value.shape, str(value.dtype))).encode() + value.tobytes()
+    if value is None and named:
+        return b""
+    raise DataError("it has a name alone; read it from features, or give its image or text")
 
 
 class CachedInput:
     """Items -> the cached outputs of an encoder, by id: "parts" (N P E) with "mask" (N P), and "pooled" (N G).
 
     Args:
-        folder: Folder of one cache, as `write_cache` made it.
-        rows: Id -> the row of an item among those of the cache.
+        key: Of the encoder in the cache.
+        found: Where the outputs are.
+        rows: Id -> segment, and output in it.
     """
 
     augments = False
 
-    def __init__(self, folder: Path, rows: Mapping[str, int]) -> None:
-        self.folder = folder
-        about = _read_about(folder)
-        if "masked" not in about:
-            raise _damaged(folder, KeyError("masked"))
-        self._masked = bool(about["masked"])
-        self._parts, self._pooled = (
-            _load(folder, name, mapped=True) if (folder / name).is_file() else None
-            for name in ("parts.npy", "pooled.npy")
-        )
-        lengths, outputs = _load(folder, "lengths.npy"), _load(folder, "outputs.npy")
-        self._rows = {name: int(outputs[row]) for name, row in rows.items()}
-        self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        self._even = bool((lengths == lengths[0]).all())
-
-    @property
-    def fingerprint(self) -> str:
-        """The key of the cache."""
-        return self.folder.name
+    def __init__(self, key: str, found: CachedOutputs, rows: Mapping[str, tuple[int, int]]) -> None:
+        self.fingerprint = key
+        self._segments, self._rows = found.segments, rows
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The encoder's outputs for a batch.
@@ -238,30 +188,35 @@ class CachedInput:
             "parts" (N P E) with "mask" (N P), and "pooled" (N G), float32; and "ids" (N).
 
         Raises:
-            DataError: If an item is not in the cache.
+            DataError: If an item is not among those that the cache was asked for.
         """
         missing = [name for name in batch.ids if name not in self._rows]
         if missing:
-            raise DataError(
-                f"the cache {self.folder} needs every item; it has no '{missing[0]}'; run the encoder on it"
-            )
-        rows = np.array([self._rows[name] for name in batch.ids], dtype=np.int64)
+            raise DataError(f"cached outputs need every item; there is none of '{missing[0]}'; run the encoder on it")
         tensors = {"ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
-        if self._pooled is not None:
-            tensors["pooled"] = torch.from_numpy(self._pooled[rows].astype(np.float32))
-        if self._parts is None:
-            return tensors
-        starts, width = self._starts, self._parts.shape[1]
-        lengths = starts[rows + 1] - starts[rows]
-        if self._even:
-            padded = self._parts.reshape(len(starts) - 1, -1, width)[rows].astype(np.float32)
-        else:
-            padded = np.zeros((len(rows), int(lengths.max()), width), dtype=np.float32)
-            for index, row in enumerate(rows):
-                padded[index, : lengths[index]] = self._parts[starts[row] : starts[row + 1]]
-        tensors["parts"] = torch.from_numpy(padded)
-        if self._masked:
-            tensors["mask"] = torch.from_numpy(np.arange(padded.shape[1]) < lengths[:, None])
+        places = np.array([self._rows[name] for name in batch.ids], dtype=np.int64).reshape(-1, 2)
+        chosen = [(segment, np.flatnonzero(places[:, 0] == number)) for number, segment in enumerate(self._segments)]
+        chosen = [(segment, rows) for segment, rows in chosen if len(rows)]
+        first = self._segments[0]
+        if first.pooled is not None:
+            pooled = np.empty((len(places), first.pooled.shape[1]), dtype=np.float32)
+            for segment, rows in chosen:
+                assert segment.pooled is not None
+                pooled[rows] = segment.pooled[places[rows, 1]]
+            tensors["pooled"] = torch.from_numpy(pooled)
+        if first.parts is not None:
+            lengths = np.zeros(len(places), dtype=np.int64)
+            for segment, rows in chosen:
+                lengths[rows] = segment.lengths[places[rows, 1]]
+            padded = np.zeros((len(places), int(lengths.max()), first.parts.shape[1]), dtype=np.float32)
+            for segment, rows in chosen:
+                for row in rows:
+                    parts, _ = segment.output(int(places[row, 1]))
+                    assert parts is not None
+                    padded[row, : len(parts)] = parts
+            tensors["parts"] = torch.from_numpy(padded)
+            if first.masked:
+                tensors["mask"] = torch.from_numpy(np.arange(padded.shape[1]) < lengths[:, None])
         return tensors
 
     def save(self, folder: Path) -> None:
@@ -277,7 +232,7 @@ class CachedInput:
 
 
 class CachedEncoder(nn.Module):
-    """Replaces an encoder: passes on what a CachedInput read. It has no weights.
+    """Replaces an encoder: passes on what a CachedInput read, by what follows its network. It has no weights.
 
     Args:
         encoder: The encoder that it replaces.
@@ -287,6 +242,7 @@ class CachedEncoder(nn.Module):
         super().__init__()
         self.parts_width = getattr(encoder, "parts_width", None)
         self.pooled_width = getattr(encoder, "pooled_width", None)
+        self._finish: Callable[[Encoded], Encoded] | None = getattr(encoder, "finish", None)
 
     def forward(self, inputs: Tensors) -> Encoded:
         """The cached outputs.
@@ -295,133 +251,101 @@ class CachedEncoder(nn.Module):
             inputs: As CachedInput returns them.
 
         Returns:
-            Encoded with those fields.
+            Encoded as the encoder gives it, with the fields that were cached.
         """
-        return Encoded(parts=inputs.get("parts"), mask=inputs.get("mask"), pooled=inputs.get("pooled"))
+        encoded = Encoded(parts=inputs.get("parts"), mask=inputs.get("mask"), pooled=inputs.get("pooled"))
+        return encoded if self._finish is None else self._finish(encoded)
 
 
-def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, object], device: torch.device) -> None:
-    """Write the outputs of all items to a folder."""
-    precision = np.dtype(str(about["precision"]))
-    parts, pooled = _GrowingFile(path / "parts.npy", precision), _GrowingFile(path / "pooled.npy", precision)
-    lengths: list[int] = []
-    outputs: list[NDArray[np.int64]] = []
-    masked, fields = False, _fields(branch)
-    was_training = branch.encoder.training
-    branch.encoder.eval()
-    threads = torch.get_num_threads()
-    lanes = min(_LANES, threads) if device.type == "cpu" else 0
+def _run(
+    branch: Branch, items: Items, root: Path, rows: Sequence[int], *, device: torch.device
+) -> Iterator[tuple[Encoded, list[list[int]]]]:
+    """Outputs of M items at a time, on the CPU, and the rows that share each."""
+    run: Callable[[Tensors], Encoded] = getattr(branch.encoder, "run_body", branch.encoder)
+    size = _BLOCK if device.type == "cpu" else _BLOCK_OF_GPU
+    chosen = np.array(rows, dtype=np.int64)
+    blocks = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+    sharing = {row: [row] for row in rows}
+    if isinstance(branch.input_spec, SubwordInput):
+        order, positions = branch.input_spec.distinct(item_batch(items, chosen, root))
+        sharing = {int(chosen[row]): [] for row in order}
+        for row, position in zip(rows, positions, strict=True):
+            sharing[int(chosen[order[position]])].append(row)
+        lengths = branch.input_spec.codes([str(items.values[row]) for row in chosen[order]])[1].sum(axis=1)
+        blocks = []
+        for length in np.unique(lengths):
+            alike = chosen[order[lengths == length]]
+            blocks += [alike[start : start + size] for start in range(0, len(alike), size)]
 
-    def encode(batch: InputBatch) -> Encoded:
+    # An encoder that computes large images one by one needs no others beside them.
+    alone = getattr(branch.encoder, "alone_from", None)
+    fills = device.type == "cpu" and (alone is None or getattr(branch.input_spec, "size", 0) < alone)
+
+    def encode(block: NDArray[np.int64]) -> Encoded:
+        full = np.concatenate([block, np.repeat(block[-1:], size - len(block))]) if fills else block
+        batch = item_batch(items, full, root)
         with torch.inference_mode():
-            inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
-            encoded: Encoded = branch.encoder(inputs)
-        return encoded
+            encoded = run({name: value.to(device) for name, value in branch.input_spec(batch).items()})
+        return _first(encoded, len(block))
 
+    was_training, threads = branch.encoder.training, torch.get_num_threads()
+    lanes = min(_LANES, threads) if device.type == "cpu" else 0
+    branch.encoder.eval()
     try:
-        torch.set_num_threads(threads // max(lanes, 1))
-        with parts, pooled:
-            for items, root in sources:
-                order = positions = np.arange(len(items), dtype=np.int64)
-                if isinstance(branch.input_spec, SubwordInput):
-                    order, positions = branch.input_spec.distinct(item_batch(items, order, root))
-                outputs.append(len(lengths) + positions)
-                blocks = [order[start : start + _BLOCK] for start in range(0, len(order), _BLOCK)]
-                batches = [item_batch(items, block, root) for block in blocks]
-                for block, encoded in zip(blocks, read_ahead(batches, encode, workers=lanes), strict=True):
-                    if encoded.pooled is not None and "pooled" in fields:
-                        pooled.add(encoded.pooled)
-                    if encoded.parts is None or "parts" not in fields:
-                        lengths += [0] * len(block)
-                    elif encoded.mask is None:
-                        parts.add(encoded.parts.flatten(0, 1))
-                        lengths += [encoded.parts.shape[1]] * len(block)
-                    else:
-                        masked = True
-                        parts.add(encoded.parts[encoded.mask])
-                        lengths += encoded.mask.sum(dim=1).tolist()
+        torch.set_num_threads(max(1, threads // max(lanes, 1)))
+        for block, encoded in zip(blocks, read_ahead(blocks, encode, workers=lanes), strict=True):
+            yield encoded, [sharing[int(row)] for row in block]
     finally:
         torch.set_num_threads(threads)
         branch.encoder.train(was_training)
-    np.save(path / "lengths.npy", np.array(lengths, dtype=np.int64))
-    np.save(path / "outputs.npy", np.concatenate(outputs))
-    (path / "about.json").write_text(json.dumps({**about, "masked": masked}, indent=2), encoding="utf-8")
 
 
-class _GrowingFile:
-    """An npy file whose first axis grows. Its header has room for the final number of rows, written at the end."""
+def _first(encoded: Encoded, count: int) -> Encoded:
+    parts, mask, pooled = (
+        None if value is None else value[:count].cpu() for value in (encoded.parts, encoded.mask, encoded.pooled)
+    )
+    return Encoded(parts=parts, mask=mask, pooled=pooled)
 
-    def __init__(self, path: Path, precision: np.dtype[np.floating]) -> None:
-        self._path, self._precision = path, precision
-        self._rows, self._width = 0, 0
 
-    def __enter__(self) -> _GrowingFile:
-        self._file = self._path.open("wb")
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        if self._width:
-            self._file.seek(0)
-            self._write_header()
-        self._file.close()
-        if not self._width:
-            self._path.unlink()
-
-    def add(self, values: Tensor) -> None:
-        """Append (n, width) values."""
-        largest = float(np.finfo(self._precision).max)
-        if self._precision != np.float32 and bool((values.abs() > largest).any()):
+def _add(writer: OutputWriter, encoded: Encoded, contents: Sequence[Sequence[bytes]], *, left: int) -> None:
+    """Hand the outputs that are kept to the writer."""
+    fields, largest = writer.about["fields"], float(np.finfo(writer.dtype).max)
+    kept = {name: getattr(encoded, name) for name in ("parts", "pooled") if name in fields}
+    for values in kept.values():
+        if values is not None and writer.dtype != np.float32 and bool((values.abs() > largest).any()):
             raise DataError(
-                f"caching as {self._precision} needs outputs within +-{largest:,.0f}; this encoder gives larger ones; "
+                f"caching as {writer.dtype} needs outputs within +-{largest:,.0f}; this encoder gives larger ones; "
                 "cache as float32"
             )
-        if not self._width:
-            self._width = values.shape[1]
-            self._write_header()
-        self._file.write(values.float().cpu().numpy().astype(self._precision).tobytes())
-        self._rows += len(values)
-
-    def _write_header(self) -> None:
-        described = {"descr": np.lib.format.dtype_to_descr(self._precision), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(self._file, {**described, "shape": (self._rows, self._width)})
+    parts, pooled = kept.get("parts"), kept.get("pooled")
+    rows = None
+    if parts is not None:
+        masks: Sequence[Tensor | None] = [None] * len(parts) if encoded.mask is None else list(encoded.mask)
+        rows = [(each if mask is None else each[mask]).float().numpy() for each, mask in zip(parts, masks, strict=True)]
+    vectors = None if pooled is None else pooled.float().numpy()
+    writer.add(contents, rows, vectors, left=left, masked=encoded.mask is not None)
 
 
-def _digests(branch: Branch, sources: Sources) -> NDArray[np.uint8]:
-    """(N 16) of each item: its id and its text, or its file with size and time of change."""
-    digests, are_texts = bytearray(), isinstance(branch.input_spec, SubwordInput)
-    for items, root in sources:
-        for name, value in zip(items.ids, items.values, strict=True):
-            stamp = image_stamp(value, root) if isinstance(value, str) and not are_texts else None
-            digests += hashlib.blake2b(repr((name, value, stamp)).encode(), digest_size=16).digest()
-    return np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, 16)
-
-
-def _about(branch: Branch, digests: NDArray[np.uint8], weights: str, precision: Precision) -> dict[str, object]:
-    """What the key of a cache is a hash of."""
-    encoder = branch.encoder
-    # Weights and modules do not show which vector is pooled, or how a backbone is configured.
+def _about(branch: Branch, precision: Precision) -> dict[str, Any]:
+    """What the key of an encoder is a hash of."""
+    encoder: Any = branch.encoder
     plain = (str, bool, int, float, tuple, type(None))
-    settings = {
-        name: repr(value)
-        for name, value in vars(encoder).items()
-        if isinstance(value, plain) and not name.startswith("_") and name != "training"
-    }
+    if hasattr(encoder, "run_body"):
+        # What follows the body is not cached: encoders that share a body share its outputs.
+        encoder, settings = encoder.body, {}
+    else:
+        # Weights and modules do not show which vector is pooled, or how a backbone is configured.
+        settings = {
+            name: repr(value)
+            for name, value in vars(encoder).items()
+            if isinstance(value, plain) and not name.startswith("_") and name not in ("training", "pretrained")
+        }
     config = next((module.config for module in encoder.modules() if hasattr(module, "config")), None)
     return {
-        "weights": weights,
+        "weights": fingerprint(encoder.state_dict()),
         "encoder": f"{type(encoder).__qualname__} {encoder}",
         "settings": settings if config is None else {**settings, "config": str(config)},
         "input": branch.input_spec.fingerprint,
-        "fields": _fields(branch),
-        "items": hashlib.blake2b(digests.tobytes(), digest_size=16).hexdigest(),
+        "fields": sorted(getattr(branch.head, "inputs", ("parts", "pooled"))),
         "precision": precision,
     }
-
-
-def _fields(branch: Branch) -> list[str]:
-    """The outputs of the encoder that the head reads; all for a head that does not say so."""
-    return sorted(getattr(branch.head, "inputs", ("parts", "pooled")))
-
-
-def _path(folder: Path, about: dict[str, object]) -> Path:
-    return folder / hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16).hexdigest()

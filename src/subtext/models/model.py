@@ -32,7 +32,13 @@ class Branch(nn.Module):
         input_spec: Values of items -> tensors.
         encoder: Tensors -> Encoded.
         head: Encoded, ids -> Embeddings.
+
+    Attributes:
+        frozen: Whether no weight of the encoder has learnt here: its outputs are then worth a place in the cache that
+            all models share.
     """
+
+    frozen = False
 
     def __init__(self, input_spec: Input, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -91,7 +97,7 @@ class Branch(nn.Module):
         """
         if not isinstance(self.head, Gaussian):
             return self
-        return Branch(self.input_spec, self.encoder, self.head.to_means()).train(self.training)
+        return self._with(self.head.to_means())
 
     def uncertainty(self, items: Embeddings) -> Tensor | None:
         """The uncertainty of items of this branch, see `Embeddings.uncertainty`.
@@ -116,8 +122,13 @@ class Branch(nn.Module):
         Returns:
             The branch.
         """
-        head = DistanceVectors(self.to_means().head, side=side, kind=kind)
-        return Branch(self.input_spec, self.encoder, head).train(self.training)
+        return self._with(DistanceVectors(self.to_means().head, side=side, kind=kind))
+
+    def _with(self, head: nn.Module) -> Branch:
+        """The branch with another head."""
+        branch = Branch(self.input_spec, self.encoder, head).train(self.training)
+        branch.frozen = self.frozen
+        return branch
 
 
 class Model(nn.Module):
@@ -214,6 +225,21 @@ class Model(nn.Module):
                 "pairs; use two stages: index a dual encoder, and re-order what it finds with this model"
             )
         return Model(self.image.to_means(), self.text.to_means(), Cosine()).train(self.training)
+
+    @property
+    def installed(self) -> dict[str, Branch]:
+        """The tensors that an installed package holds and that never learn: no file of the model repeats them.
+
+        Returns:
+            Name of each -> its branch, whose encoder loads it.
+        """
+        return {
+            f"{prefix}.encoder.{name}": branch
+            for prefix, branch in self.named_modules()
+            if isinstance(branch, Branch) and branch.frozen and (held := getattr(branch.encoder, "installed", ()))
+            for name in branch.encoder.state_dict()
+            if name.startswith(held)
+        }
 
     def score_in_bf16(self, bf16: bool = True) -> bool:
         """Score pairs in bfloat16, or in float32.

@@ -36,7 +36,7 @@ from subtext.ops import draw
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import Recipe, plan_options, read_options, requirements
 from subtext.settings import Field, did_you_mean
-from subtext.training.optimiser import body_layers, body_norms
+from subtext.training.optimiser import FreezeSchedule, body_layers, body_norms
 from subtext.training.plan import Facts, Plan
 from subtext.training.setup import BuildContext, Setup
 from subtext.version import __version__, require_same_draws
@@ -47,6 +47,8 @@ Step = tuple[Recipe, dict[str, object]]
 
 ENSEMBLE = "ensemble"
 """What the record of an ensemble names as its model; no recipe has this name."""
+PATIENCE = 4
+"""Epochs without improvement after which a training on frozen encoders ends, unless it says otherwise."""
 _DEFERRED_CAPABILITIES = ("parts", "whole")
 """Facts about a text side that hold once it is built: it has several parts, and the whole text is read."""
 
@@ -146,6 +148,12 @@ def build(
             "shorten them",
             field="epochs",
         )
+    freezer = FreezeSchedule(setup.model)
+    for branch in (setup.model.image, setup.model.text):
+        branch.frozen = freezer.never_learns(branch, setup.plan, setup.phases)
+    frozen = setup.model.image.frozen or setup.model.text.frozen
+    if frozen and not setup.plan.patience and "patience" not in changes and setup.plan.select != "last":
+        setup = replace(setup, plan=replace(setup.plan, patience=PATIENCE))
     return setup
 
 
@@ -350,6 +358,10 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
         raise CheckpointError(
             f"{folder} needs the recipe '{record.model}' as it was (Subtext {record.version}), and its assets; {error}"
         ) from error
+    try:
+        tensors = _installed(model, tensors) | tensors
+    except RequirementError as error:
+        raise CheckpointError(f"{folder} needs the starter towers that it was trained on; {error}") from error
     _fill(model, tensors, folder)
     for modality, path, remembered in (
         ("image", features, record.data.features),
@@ -382,6 +394,19 @@ def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
             f"this one reads by {type(branch.input_spec).__name__}; leave the {option} out"
         )
     branch.input_spec = branch.input_spec.with_file(file)
+
+
+def _installed(model: Model, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of installed packages that a run's own files leave out.
+
+    Raises the errors of `starter_file`.
+    """
+    missing = {name: branch for name, branch in model.installed.items() if name not in tensors}
+    encoders: dict[Any, None] = dict.fromkeys(branch.encoder for branch in missing.values())
+    for encoder in encoders:
+        encoder.load_installed()
+    state = model.state_dict()
+    return {name: state[name] for name in missing}
 
 
 def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:

@@ -16,12 +16,17 @@ from subtext.data.pixels import PATCHES, PatchInput, PixelInput
 from subtext.data.regions import BOX
 from subtext.data.starter import NAME as STARTER
 from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.graphs.spaces import word_vectors
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
 from subtext.recipes.options import InitialWeights, InputOptions, PixelOptions, RegionInputOptions
 from subtext.training.setup import BuildContext
+
+_STARTER_TOKENS = 256
+"""Subwords that the text tower of `model=starter` reads of a text; it was trained with so many."""
+_STARTER_SCALE = 20.0
+"""Factor of its cosines: no image-text model was trained that would have learnt one."""
 
 if TYPE_CHECKING:
     from subtext.models.encoders.backbone import Pretrained, Weights
@@ -331,6 +336,10 @@ def dual_sides(
             f"text_prompt needs {{}} once, where the text stands; it got {prompt!r}; add it", field="text_prompt"
         )
     saved, saved_text = context.asset("image"), context.asset("text")
+    if name == STARTER:
+        if weights == "random":
+            raise RequirementError(Setting("model", STARTER), " needs its weights; leave ", Setting("weights"), " out")
+        return _starter_sides(context, pixels, max_tokens=max_tokens, token_mask=token_mask, prompt=prompt)
     numbers: Preprocessing | None = None
     dual: Any
     text_input: Any
@@ -376,3 +385,21 @@ def dual_sides(
     else:
         image_input = _pixel_input(saved, pixels, numbers)
     return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift
+
+
+def _starter_sides(
+    context: BuildContext, pixels: PixelOptions, *, max_tokens: int, token_mask: float, prompt: str
+) -> tuple[Side, Side, float, None]:
+    """Both sides of `model=starter`: images among the texts of a sentence encoder by the names of their classes."""
+    from subtext.models.encoders.conse import Conse
+    from subtext.models.encoders.language import Language, tokeniser
+    from subtext.models.encoders.lite import PREPROCESSING
+
+    saved, saved_text = context.asset("image"), context.asset("text")
+    image, text = Conse.open(fetch=saved is None), Language.open(STARTER, assets=saved_text)
+    if saved_text is None:
+        longest = min(max_tokens or _STARTER_TOKENS, int(text.body.config.max_position_embeddings))
+        words = SubwordInput(tokeniser(STARTER), max_tokens=longest, token_mask=token_mask, prompt=prompt)
+    else:
+        words = SubwordInput.load(saved_text)
+    return Side(_pixel_input(saved, pixels, PREPROCESSING), image), Side(words, text), _STARTER_SCALE, None

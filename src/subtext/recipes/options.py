@@ -59,8 +59,8 @@ class InputOptions(PixelOptions):
 
     image: Annotated[
         str,
-        "image encoder: auto (features, or tiny without features), features, tiny, starter, a "
-        "backbone's name or folder, timm:NAME, detector:NAME",
+        "image encoder: auto (features; else, in dual, starter where it is installed; else tiny), features, tiny, "
+        "starter, a backbone's name or folder, timm:NAME, detector:NAME",
     ] = "auto"
     image_weights: Annotated[
         InitialWeights, "initial weights of the backbone; frozen: pretrained, and they never learn", _PIXELS
@@ -75,8 +75,8 @@ class InputOptions(PixelOptions):
     )
     text: Annotated[
         str,
-        "text encoder: auto (features, or the model's default), gru, bag (of words), features, starter, or the name "
-        "or folder of a BERT-like backbone",
+        "text encoder: auto (features; else, in dual, starter where it is installed; else the model's default), gru, "
+        "bag (of words), features, starter, or the name or folder of a BERT-like backbone",
     ] = "auto"
     text_weights: Annotated[
         InitialWeights, "initial weights of the text backbone; frozen: pretrained, and they never learn", _BACKBONE

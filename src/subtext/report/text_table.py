@@ -9,6 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from subtext.text_helpers import json_text
+
 Cell = str | float | int | None
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that turn the direction of the text after them."""
@@ -40,7 +42,7 @@ class Report:
             Plain JSON values.
         """
         plain = lambda value: dict(value) if isinstance(value, Mapping) else str(value)  # noqa: E731
-        return json.loads(json.dumps(vars(self), default=plain))
+        return json.loads(json_text(vars(self), default=plain))
 
     def json_text(self) -> str:
         """Format `to_json` as indented JSON.
@@ -48,7 +50,7 @@ class Report:
         Returns:
             The text.
         """
-        return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
+        return json_text(self.to_json(), indent=2)
 
     def __str__(self) -> str:
         return printable("\n".join(self._lines()))
@@ -176,25 +178,6 @@ def shortened(text: str, width: int) -> str:
         The text, or its start with an ellipsis.
     """
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def size(count: int) -> str:
-    """Format a number of bytes.
-
-    Args:
-        count: Bytes.
-
-    Returns:
-        Such as "1.5 MB".
-
-    Example:
-        >>> size(1_536_000)
-        '1.5 MB'
-    """
-    value, power = float(count), 0
-    while value >= 1000 and power < 4:
-        value, power = value / 1000, power + 1
-    return f"{value:.1f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}" if power else f"{count} B"
 
 
 def duration(seconds: float) -> str:

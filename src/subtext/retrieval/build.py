@@ -25,6 +25,7 @@ from subtext.data.atomic import write_folder
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, limit_pixels, most_pixels, read_bytes
+from subtext.data.output_cache import OutputCache
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
@@ -41,7 +42,6 @@ from subtext.retrieval.text_side import TOLERANCE, TextSide
 from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
-Known = tuple[Branch | None, NDArray[np.bool_]]
 CHUNK = 2048
 """Items that are embedded and stored at a time: no more than these are lost when an add is killed."""
 
@@ -178,7 +178,8 @@ def ingest(
     verify_files: bool = False,
     finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
-    cached: Mapping[Side, Known] | None = None,
+    cache: OutputCache | None = None,
+    note: Callable[[str], None] | None = None,
     batch_size: int = 128,
     workers: int = 2,
     ray: str | None = None,
@@ -199,7 +200,8 @@ def ingest(
         verify_files: Reads also the files whose size and times are those of the index.
         finish: False leaves the job unfinished, since more belongs to it.
         only: Ids of each side to add; None for all.
-        cached: Of each side, as `find_cached_outputs` gives it: items that the encoder need not run on.
+        cache: Of outputs of frozen encoders; that of the user by default.
+        note: Called with a sentence where outputs could not be cached.
         batch_size: Items embedded together.
         workers: Threads that read ahead.
         ray: Address of the Ray cluster that embeds; None for this process.
@@ -222,7 +224,8 @@ def ingest(
         job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
         total, done = WriteCounts(), 0
         chunks = _chunks(writer, pairs, again=again, only=only)
-        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cached or {})
+        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache)
+        embed.note = note if ray is None else None
         embed.verify_files, linked = verify_files, set[str]() if unread is None else unread["texts"]
         if renames:
             embed.store, embed.absent = writer.store, _absent(writer, pairs, unread)
@@ -318,7 +321,8 @@ class _Worker:
     Args:
         roots: Folders that paths of the data set and of the index start from.
         reading: Items embedded together; threads that read ahead.
-        cached: See `ingest`.
+        cache: See `ingest`.
+        note: See `ingest`.
         store: The index.
         absent: What `_absent` gives, where renamed items keep their vectors.
         verify_files: See `ingest`.
@@ -328,7 +332,8 @@ class _Worker:
     model: Model
     roots: tuple[Path, Path]
     reading: tuple[int, int]
-    cached: Mapping[Side, Known]
+    cache: OutputCache | None = None
+    note: Callable[[str], None] | None = None
     store: Store | None = None
     absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
     verify_files: bool = False
@@ -362,16 +367,11 @@ class _Worker:
 
     def _embed(self, chunk: Chunk, branch: Branch, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of some items of a chunk."""
-        reader, is_cached = self.cached.get(chunk.side, (None, np.zeros(chunk.rows.max() + 1, dtype=bool)))
-        chosen = is_cached[chunk.rows[rows]]
-        parts = [
-            embed_items(self.model, part, chunk.items.take(rows[selected]), self.roots[0], reading=self.reading)
-            for part, selected in ((reader, chosen), (branch, ~chosen))
-            if part is not None and selected.any()
-        ]
-        embedded: NDArray[np.float32] = torch.cat([part.vectors for part in parts]).float().numpy()
-        # The cached ones came first: back to the order of the items.
-        return embedded[np.argsort(np.argsort(~chosen, kind="stable"))]
+        items, reading = chunk.items.take(rows), self.reading
+        embedded = embed_items(
+            self.model, branch, items, self.roots[0], reading=reading, cache=self.cache, note=self.note
+        )
+        return embedded.vectors.float().numpy()
 
 
 class _OnCluster:
@@ -561,11 +561,11 @@ PROBES = ("a", "Zoë's dogs: 3.5 km, 北京 🚣🏽 -- xyzzy?", "the quick brow
 """Texts that are compared as well: short, strange, and longer than a model takes."""
 
 
-def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
+def keep_text_side(writer: Writer, model: Model, texts: Sequence[object]) -> str:
     """Keep the text side of an index's model in the index, so that a search by words opens no model.
 
     Args:
-        store: The index; a store that has no folder keeps none.
+        writer: Of the index; a store that has no folder keeps none.
         model: The model that made the index.
         texts: Of the index: some of them are embedded by the arrays and by the model, and have to be equal to
             `TOLERANCE`.
@@ -573,15 +573,15 @@ def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
     Returns:
         Why there is none; "" where it is kept, has been before, or the store keeps none.
     """
-    folder = store.text_side
+    folder, fingerprint = writer.text_side, writer.manifest.fingerprint
     if folder is None:
         return ""
     try:
-        TextSide.open(folder, store.manifest.fingerprint)
+        TextSide.open(folder, fingerprint)
         return ""
     except SearchIndexError:
         pass  # Not there yet, or of no use.
-    side = _text_side(model.text, store.manifest.fingerprint)
+    side = _text_side(model.text, fingerprint)
     if isinstance(side, str):
         return side
     strings = [text for text in texts if isinstance(text, str) and text.strip()]
@@ -592,7 +592,7 @@ def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
     if not difference <= TOLERANCE:
         return f"plain arrays give vectors that differ from the model's by {difference:.1e}, more than {TOLERANCE:.0e}"
     # Other writers, which a store may have at the same time, write the same.
-    write_folder(folder, replace(side, difference=difference).save, replace=folder.exists())
+    write_folder(folder, replace(side, difference=difference).save, existing="replace" if folder.exists() else "keep")
     return ""
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import SearchIndexError
-from subtext.retrieval.manifest import checksum, with_checksum
+from subtext.retrieval.manifest import Manifest, checksum, with_checksum
 from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.item import SIDES, Change, Side
 from subtext.retrieval.stores.store import Store, View
@@ -73,6 +73,7 @@ class Calibration:
         data: Where the held-out pairs came from, and how many they are.
         counts: Number of items of each side at that time.
         last: Greatest key of each side at that time.
+        identity: Of the index; see `Revision`.
         created: UTC time, ISO 8601.
         version: Version of Subtext.
         format: Format of the file.
@@ -83,6 +84,7 @@ class Calibration:
     data: Mapping[str, Any]
     counts: Mapping[Side, int]
     last: Mapping[Side, int]
+    identity: str
     created: str = ""
     version: str = ""
     format: int = FORMAT
@@ -145,11 +147,22 @@ def stored_calibration(view: View) -> Calibration | None:
         The calibration; None for an index that is not calibrated.
 
     Raises:
-        SearchIndexError: If it is damaged.
+        SearchIndexError: If it is damaged, or was made for another index.
     """
     documents = view.records(CALIBRATION)
     where = f"the calibration of {view.manifest.run or 'the index'}"
-    return Calibration.from_json(documents[0][0], where=where) if documents else None
+    calibration = Calibration.from_json(documents[0][0], where=where) if documents else None
+    if calibration is not None:
+        _require_own(calibration, view.manifest, f"the index of {view.manifest.run or 'these vectors'}")
+    return calibration
+
+
+def _require_own(calibration: Calibration, manifest: Manifest, where: str) -> None:
+    if calibration.identity != manifest.identity:
+        raise SearchIndexError(
+            f"{where} needs a calibration of its own; it got that of another index; calibrate this one (subtext index "
+            "calibrate)"
+        )
 
 
 def calibration_mark(view: View) -> float:
@@ -174,7 +187,11 @@ def store_calibration(store: Store, calibration: Calibration, plot: str) -> str:
 
     Returns:
         The place of the plot, for messages.
+
+    Raises:
+        SearchIndexError: For the calibration of another index.
     """
+    _require_own(calibration, store.manifest, str(store.path))
     with store.writing("calibrate") as writer:
         writer.apply(Change(documents={PLOT: plot, CALIBRATION: calibration.to_json()}))
     return store.locate_document(PLOT)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import islice
 from typing import get_args
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from subtext.data.dates import END, Interval, read_date, year_interval, year_of
 from subtext.errors import RequirementError
 from subtext.retrieval.answer import DateCounts
-from subtext.retrieval.stores.facets import DATE, ID, NUMBER, ORDER, TEXT, Condition, Test, Value, in_order
+from subtext.retrieval.stores.facets import DATE, ID, NUMBER, ORDER, TEXT, Condition, Place, Test, Value, place_of
 from subtext.retrieval.stores.item import Side
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import fold
@@ -28,6 +29,35 @@ _WHOLE, _NEXT = re.compile(_QUOTED, re.S), re.compile(rf"\s*(?:{_QUOTED}\s*(?=,|
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(\.\d+)?(?:e[+-]?\d+)?|[+-]?(\.\d+)", re.ASCII | re.I)
 """A number; 007 is a name, and -0043 a year."""
 _EVER = Interval(-END, END, "")
+
+
+SUGGESTED = 3
+"""Words or values of a query that get a suggestion."""
+LOOKED_AT = 10
+"""Values of a condition that are looked up when nothing meets it."""
+LONG = 300
+"""Letters of a value in which a further condition is looked for."""
+LETTERS = 50_000
+"""Letters that are compared for a suggestion: those of the text, times the number of candidates."""
+
+
+def near_texts(text: str, candidates: Sequence[str], count: int, *, cutoff: float) -> list[str]:
+    """The candidates that are most like a text (Ratcliff and Obershelp 1988), within a bounded time.
+
+    Args:
+        text: The text.
+        candidates: The most common first: those that come late are not compared with a long text.
+        count: Number of candidates wanted.
+        cutoff: Least similarity, from 0 to 1.
+
+    Returns:
+        `count` candidates or fewer, the most similar first.
+
+    Example:
+        >>> near_texts("pariss", ["Paris", "paris", "Rome"], 1, cutoff=0.6)
+        ['paris']
+    """
+    return get_close_matches(text, candidates[: LETTERS // max(1, len(text))], count, cutoff)
 
 
 def parse(text: str) -> Condition:
@@ -144,7 +174,7 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
     where = [_named(condition, fields) for condition in where]
     missing = sorted({condition.field for condition in where if strict} - {TEXT, ID, *fields})
     if missing:
-        near = get_close_matches(missing[0], fields, n=1)
+        near = near_texts(missing[0], fields, 1, cutoff=0.6)
         meant = f"; the nearest: {_described(view, side, near[0])}" if near else ""
         raise RequirementError(
             f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
@@ -193,33 +223,38 @@ def count_dates(view: View, side: Side, where: Sequence[Condition]) -> DateCount
     return DateCounts(possible, certain, int(undated.sum()))
 
 
-def missed(view: View, side: Side, where: Sequence[Condition], keys: NDArray[np.int64]) -> tuple[str, ...]:
+def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool) -> tuple[str, ...]:
     """Notes on values of conditions that no item has.
 
     Args:
         view: The index at one moment.
         side: "images" or "texts".
         where: Conditions on the metadata; all must be true.
-        keys: Keys that fulfil all conditions.
+        nothing: Whether no item fulfils them all.
 
     Returns:
-        A sentence per value of "!=", and of "=" and "in" if there are no keys.
+        A sentence per value of "!=", and of "=" and "in" with `nothing`; the first SUGGESTED name similar values.
     """
-    notes = []
+    notes: list[str] = []
     for condition in where:
-        name, equal = condition.field, condition.test == "!=" or (condition.test in ("=", "in") and not len(keys))
-        for value in _lacking(view, side, condition) if equal else ():
-            common = view.values(side, name, limit=5_000, max_distinct=2**62).common
-            plain = {fold(str(item)): f"'{item}'" for item, _ in reversed(common)}
-            close = ", ".join(plain[match] for match in get_close_matches(fold(value), plain))
-            hint = f"; the nearest: {close}" if close else f"; {_described(view, side, name)}" if common else ""
+        name, equal = condition.field, condition.test == "!=" or (condition.test in ("=", "in") and nothing)
+        values = _lacking(view, side, condition) if equal and len(notes) < LOOKED_AT else []
+        common = view.values(side, name, limit=5_000, max_distinct=2**62).common if values else []
+        plain = {fold(str(item)): f"'{item}'" for item, _ in reversed(common)}
+        ordered = list(reversed(plain))
+        for value in values:
+            close = near_texts(fold(value), ordered, 3, cutoff=0.6) if len(notes) < SUGGESTED else []
+            near = f"; the nearest: {', '.join(plain[match] for match in close)}" if close else ""
+            hint = near or (f"; {_described(view, side, name)}" if common and len(notes) < SUGGESTED else "")
             notes.append(f"no {side[:-1]} has {name} '{value[:72]}'{hint}")
+        if equal and len(condition.values) > LOOKED_AT:
+            notes.append(f"of the {len(condition.values)} values of '{name}' the first {LOOKED_AT} were looked up")
     return tuple(notes)
 
 
 def _lacking(view: View, side: Side, condition: Condition) -> list[str]:
-    """The first texts of a condition that no item has as a value; of "text", whatever is looked for."""
-    texts = [value for value in condition.values[:20] if isinstance(value, str)]
+    """Of the first values of a condition, the texts that no item has; of "text", whatever is looked for."""
+    texts = [value for value in condition.values[:LOOKED_AT] if isinstance(value, str)]
     return [text for text in texts if condition.field == TEXT or not _some(view, side, condition.field, text)]
 
 
@@ -245,9 +280,9 @@ def require_dates(view: View, side: Side, field: str) -> None:
         raise RequirementError(f"order needs a field with dates; {kind}; name another", field="order")
 
 
-def by_dates(
+def places_by_date(
     view: View, side: Side, keys: NDArray[np.int64], field: str, *, descending: bool = False
-) -> NDArray[np.int64]:
+) -> list[tuple[Place, int]]:
     """Items in the order of the dates of a field, those without a date last.
 
     Args:
@@ -258,14 +293,14 @@ def by_dates(
         descending: The latest comes first.
 
     Returns:
-        (N) int64 keys in their order.
+        The place and the key of each, sorted.
 
     Raises:
         RequirementError: As `require_dates`.
     """
     require_dates(view, side, field)
     dates = view.dates(side, field)
-    return keys[in_order([dates.get(key) for key in keys.tolist()], descending=descending)]
+    return sorted((place_of(dates.get(key), descending=descending), key) for key in keys.tolist())
 
 
 def _some(view: View, side: Side, name: str, typed: str) -> bool:
@@ -362,12 +397,14 @@ def _check_values_exist(view: View, side: Side, condition: Condition, fields: Se
     """Raise RequirementError where a value is not one value that the field is compared with."""
     name, test = condition.field, condition.test
     for value in _lacking(view, side, condition):
-        for second in (_SYNTAX.fullmatch(value, cut.end()) for cut in _AND.finditer(value)):
+        # A value that holds a condition is short; the pattern takes longer the longer the value is, squared.
+        cuts = islice(_AND.finditer(value), SUGGESTED) if len(value) <= LONG else ()
+        for second in (_SYNTAX.fullmatch(value, cut.end()) for cut in cuts):
             if second and second[1] in (TEXT, ID, *fields):
                 advice = f"it got {value!r}; give each condition its own --where (in Python: several conditions)"
                 raise RequirementError(f"'{name} {test}' needs a value without a further condition; {advice}")
         parts = value.split()
-        if test == "in" and len(parts) > 1 and all(_some(view, side, name, part) for part in parts):
+        if test == "in" and 1 < len(parts) <= LOOKED_AT and all(_some(view, side, name, part) for part in parts):
             advice = f"it got {value!r}; write '{name} in {', '.join(parts)}'"
             raise RequirementError(f"'{name} in' needs commas between its values; {advice}")
         if test in ("=", "!=", "in") and read_date(value) is None and is_of_dates(view, side, name):

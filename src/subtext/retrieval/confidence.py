@@ -430,6 +430,7 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
         data={**data, "images": len(pairs.images), "texts": len(pairs.texts), "groups": groups},
         counts=counts,
         last=last,
+        identity=store.manifest.identity,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,7 +31,7 @@ from subtext.retrieval.query import (
     suggest_words,
 )
 from subtext.retrieval.rerank import Reranker
-from subtext.retrieval.stores.facets import Condition, earliest, in_order
+from subtext.retrieval.stores.facets import Condition, earliest, place_of
 from subtext.retrieval.stores.item import SIDES, Hits, Side, require_directions
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store, View
@@ -56,20 +56,31 @@ class Index:
 
     Args:
         store: Vectors, texts and metadata of the items.
-        model: The model that embeds queries; with `text_side`, a function that loads it for the first query with an
-            image.
+        model: The model that embeds queries; with `text_side` or `later`, a function that loads it for the first query
+            that needs it.
         text_side: Embeds text queries without the model and without torch.
+        later: Load the model for the first query that needs it: an index of imported vectors may name none, and
+            answers queries by its own items.
 
     Raises:
         SearchIndexError: If another model made the vectors.
-        RequirementError: If the model only scores pairs. With `text_side`, it is raised when the model is loaded.
+        RequirementError: If the model only scores pairs. With `text_side` or `later`, both are raised when the model is
+            loaded.
     """
 
-    def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        model: Model | Callable[[], Model],
+        text_side: TextSide | None = None,
+        *,
+        later: bool = False,
+    ) -> None:
         self.store = store
         self._model = model
         self._text_side = text_side
-        if text_side is None:
+        self._later = later or text_side is not None
+        if not self._later:
             _ = self.model  # Opened here, where its errors belong.
 
     @cached_property
@@ -88,12 +99,12 @@ class Index:
         Returns:
             The same index, which embeds texts with the loaded model.
         """
-        return self if self._text_side is None else Index(self.store, self.model)
+        return Index(self.store, self.model) if self._later else self
 
     @cached_property
     def _distanced(self) -> Mapping[str, DistanceVectors]:
-        """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
-        if self._text_side is not None:
+        """Heads of each side whose vectors stand for distributions; a model of such heads is always loaded."""
+        if self._later:
             return {}
         from subtext.models.heads.gaussian import DistanceVectors
 
@@ -229,12 +240,13 @@ class Index:
             rerank=rerank,
         )
 
-    def answer(self, query: Query, *, rerank: Reranker | None = None) -> Answer:
+    def answer(self, query: Query, *, rerank: Reranker | None = None, hints: bool = True) -> Answer:
         """Answer one query.
 
         Args:
             query: The query.
             rerank: A second model that orders the results; None for none.
+            hints: Adds what `with_hints` adds.
 
         Returns:
             The results, best first.
@@ -244,7 +256,7 @@ class Index:
             DataError: As `search`.
         """
         if rerank is not None:
-            return _ordered(rerank.rerank(query, self.answer(rerank.first_stage(query))), query)
+            return _ordered(rerank.rerank(query, self.answer(rerank.first_stage(query), hints=hints)), query)
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
@@ -255,12 +267,8 @@ class Index:
             rare = self.rare_words(text) if isinstance(text, str) else {}
             if isinstance(text, str) and self._uses_exact_words(query):
                 exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
-                doubtful += (
-                    [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
-                )
             notes = absent_words(view, query, exact)
             query = replace(query, lexical=True) if exact else query
-            suggestions = suggest_words(view, doubtful)
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
@@ -285,7 +293,6 @@ class Index:
             if query.order is not None:
                 require_dates(view, side, query.order)
             among = matching(view, side, conditions) if conditions else None
-            notes += () if among is None else missed(view, side, conditions, among)
             counts = count_dates(view, side, conditions)
             depth = query.top if query.by_score else max(query.top, query.depth)
             result = combined.search(view, side, depth, among=among)
@@ -334,14 +341,40 @@ class Index:
             fit=fit,
             text_only=query.text_only,
             exact_words=exact,
-            suggestions=suggestions,
             rare_words=rare,
         )
-        return _ordered(self._described(answer, query), query)
+        answer = _ordered(self._described(answer, query), query)
+        return self.with_hints(answer, query) if hints else answer
+
+    def with_hints(self, answer: Answer, query: Query) -> Answer:
+        """Add what helps to ask again: words and values that are like the first of those that the index lacks.
+
+        They cost more than the answer: a server adds them where no other query waits.
+
+        Args:
+            answer: The answer to the query.
+            query: The query.
+
+        Returns:
+            The answer with suggestions and notes.
+        """
+        query = self._read(query)
+        text, doubtful = query.positive_text, list[str]()
+        if isinstance(text, str):
+            vocabulary = self.known_words(text)
+            if vocabulary is not None:
+                doubtful = [word for word, is_known in vocabulary.items() if not is_known]
+            elif self._uses_exact_words(query):
+                doubtful = [word for word in re.findall(r"\w+", text) if word[0].isupper()]
+        with self.store.reading() as view:
+            suggestions = suggest_words(view, doubtful)
+            nothing = not answer.hits and not answer.left_out
+            notes = missed(view, query.target, query.conditions, nothing=nothing)
+        return replace(answer, suggestions=suggestions, notes=(*answer.notes, *notes))
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
-        return query if isinstance(self._text_input, FeatureInput) else query.understood
+        return query if query.text is None or isinstance(self._text_input, FeatureInput) else query.understood
 
     def _uses_exact_words(self, query: Query) -> bool:
         """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
@@ -352,13 +385,14 @@ class Index:
         unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
         return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
 
-    def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
+    def answer_many(self, queries: Sequence[Query], *, hints: bool = True) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
 
         An error in one query does not affect the others.
 
         Args:
             queries: The queries.
+            hints: Adds what `with_hints` adds.
 
         Returns:
             An answer or an error per query, in their order.
@@ -366,26 +400,41 @@ class Index:
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            batchable = query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
             key = (query.target, repr(query.where), query.dates)
-            groups.setdefault(key if batchable else row, []).append(row)
+            groups.setdefault(key if self.batches(query) else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
             group = [queries[row] for row in rows]
             try:
                 results: Sequence[Answer | SubtextError]
-                results = [self.answer(group[0])] if len(group) == 1 else self._answer_texts(group)
+                results = [self.answer(group[0], hints=False)] if len(group) == 1 else self._answer_texts(group)
+                if hints:
+                    pairs = zip(results, group, strict=True)
+                    results = [self.with_hints(one, query) if isinstance(one, Answer) else one for one, query in pairs]
             except SubtextError as problem:
-                results = [problem] if len(group) == 1 else [self.answer_many([query])[0] for query in group]
+                alone = partial(self.answer_many, hints=hints)
+                results = [problem] if len(group) == 1 else [alone([query])[0] for query in group]
             answers |= dict(zip(rows, results, strict=True))
         return [answers[row] for row in range(len(queries))]
+
+    def batches(self, query: Query) -> bool:
+        """Whether `answer_many` answers a query together with others, so that it costs little.
+
+        Args:
+            query: The query.
+
+        Returns:
+            False where it is answered by itself.
+        """
+        query = self._read(query)
+        return query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
 
     def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
         """The answers of batchable queries of text, of one target and set of conditions."""
         texts = [str(query.positive_text) for query in queries]
         first, vectors = queries[0], self._embed_texts(texts)
         top = max(query.top for query in queries)
-        answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.conditions)
+        answers = self._nearest(vectors, modality="texts", top=top, target=first.target, where=first.conditions)
         return [
             self._described(replace(answer, hits=answer.hits[: query.top]), query)
             for query, answer in zip(queries, answers, strict=True)
@@ -417,6 +466,24 @@ class Index:
         Raises:
             RequirementError: For vectors of another shape, and for an unknown metadata field.
         """
+        answers = self._nearest(vectors, modality=modality, top=top, target=target, where=where, exact=exact)
+        with self.store.reading() as view:
+            notes = (
+                missed(view, answers[0].target, as_conditions(where), nothing=not answers[0].hits) if answers else ()
+            )
+        return [replace(answer, notes=notes) for answer in answers]
+
+    def _nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        modality: Literal["images", "texts"] | None,
+        top: int,
+        target: Literal["images", "texts"],
+        where: Sequence[Condition | str],
+        exact: bool = False,
+    ) -> list[Answer]:
+        """As `nearest`, without notes on values that no item has."""
         side, source = require_target(target, top), require_target(modality or target, top)
         if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
             raise RequirementError(
@@ -429,12 +496,11 @@ class Index:
         conditions = as_conditions(where)
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
-            notes = () if among is None else missed(view, side, conditions, among)
             counts = count_dates(view, side, conditions)
             results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
             return [
-                replace(self._answer(view, side, result, judgement), notes=notes, dates=counts)
+                replace(self._answer(view, side, result, judgement), dates=counts)
                 for result, judgement in zip(results, judgements, strict=True)
             ]
 
@@ -632,7 +698,7 @@ class Index:
         """The answer with what is known of the query's text, and the query as plain data, without defaults."""
         text = query.positive_text
         words = None if text is None else self.known_words(text)
-        note = cut_note(self._text_input, query.texts)
+        note = cut_note(self._text_input, query.texts) if query.texts else None
         about: dict[str, Any] = {} if query.text is None else {"text": query.text}
         if isinstance(query.image, str | Path):
             about |= {"image": str(query.image), "features_of": self.feature_name(query.image)}
@@ -656,5 +722,6 @@ def _ordered(answer: Answer, query: Query) -> Answer:
     """The answer with its hits in the order of the query."""
     if query.order is None:
         return answer
-    dates = [earliest(hit.metadata, query.order) for hit in answer.hits]
-    return replace(answer, hits=[answer.hits[row] for row in in_order(dates, descending=query.descending)])
+    field = query.order
+    places = [place_of(earliest(hit.metadata, field), descending=query.descending) for hit in answer.hits]
+    return replace(answer, hits=[answer.hits[row] for row in sorted(range(len(places)), key=lambda row: places[row])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -30,17 +30,16 @@ def inside(folder: Path, name: object) -> Path:
         SearchIndexError: For a name that leads elsewhere, or is a symbolic link: an index comes from anywhere, and
             nothing outside of it may be read, changed or removed in its name.
     """
-    home = folder.resolve()
-    try:
-        found = folder.joinpath(str(name)).resolve()
-    except (ValueError, RuntimeError):
-        found = home  # A null byte, or a loop of links.
-    if not isinstance(name, str) or home not in found.parents or found != home / name:
+    # Step by step: resolving the folder itself would follow whatever takes its path meanwhile.
+    relative = PurePath(name) if isinstance(name, str) and "\0" not in name else PurePath()
+    steps = [folder.joinpath(*relative.parts[:count]) for count in range(1, len(relative.parts) + 1)]
+    leads_away = not steps or relative.is_absolute() or ".." in relative.parts
+    if leads_away or any(step.is_symlink() for step in steps):
         raise SearchIndexError(
             f"{folder} needs files and folders of its own; '{name}' leads elsewhere, or is a symbolic link; put the "
             "folder itself there, or restore a backup"
         )
-    return folder / name
+    return folder / relative
 
 
 def checksums(folder: Path) -> dict[str, str]:

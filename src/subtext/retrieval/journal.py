@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from subtext.retrieval.index_files import stored_object
+from subtext.retrieval.index_files import json_object
 from subtext.retrieval.stores.item import Side, deletion_hash
 from subtext.retrieval.stores.store import Store, View
 
@@ -23,6 +23,7 @@ class IndexJob:
         finished: UTC time; None while the job runs, and after an interruption.
         done: Number of processed items.
         total: Number of items to process.
+        damaged: Whether the record cannot be read: what it does not tell is None, "" or 0, and its source is unknown.
     """
 
     number: int
@@ -32,10 +33,11 @@ class IndexJob:
     finished: str | None
     done: int
     total: int
+    damaged: bool = False
 
 
 def journal(view: View) -> list[IndexJob]:
-    """All jobs, the first one first.
+    """All jobs, the first one first. A damaged record closes no index: a search hardly needs it.
 
     Args:
         view: The index at one moment.
@@ -43,10 +45,25 @@ def journal(view: View) -> list[IndexJob]:
     Returns:
         The jobs, oldest first.
     """
-    return [
-        IndexJob(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)
-        for number, verb, source, *times in view.records("jobs")
-    ]
+    return [_job(row) for row in view.records("jobs")]
+
+
+def _job(row: tuple[Any, ...]) -> IndexJob:
+    number, verb, source, started, finished, done, total = row
+    parsed = json_object(source)
+    intact = (
+        all(type(value) is int and value >= 0 for value in (number, done, total))
+        and isinstance(verb, str)
+        and isinstance(started, str)
+        and isinstance(finished, str | None)
+        and (source is None or parsed is not None)
+    )
+    if intact:
+        return IndexJob(number, verb, parsed, started, finished, done, total)
+    verb, started = (value if isinstance(value, str) else "" for value in (verb, started))
+    number, done, total = (value if type(value) is int else 0 for value in (number, done, total))
+    # Not finished would mean that its command could be run again.
+    return IndexJob(number, verb, None, started, started, done, total, damaged=True)
 
 
 def unfinished(store: Store) -> list[IndexJob]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from subtext.errors import SearchIndexError
@@ -17,6 +18,33 @@ from subtext.retrieval.stores.item import SIDES
 from subtext.version import FORMAT, require_format
 
 STORE_NAME = re.compile(r"store-(\d+)")
+_HEX = re.compile(r"[0-9a-f]*")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """Which index it is, and as of which change: what two equal revisions name has the same content.
+
+    A copy or a restored backup has the identity of its index, and may reach the same number of changes by other ones:
+    the random number of the last change differs then.
+
+    Attributes:
+        identity: 32 hexadecimal digits, drawn when the index is built or moved to another model.
+        generation: Number of changes since then.
+        change: 14 hexadecimal digits, drawn at the last change.
+    """
+
+    identity: str
+    generation: int
+    change: str
+
+    def next(self) -> Revision:
+        """The revision after one more change.
+
+        Returns:
+            A revision of the same index, with a new random number.
+        """
+        return Revision(self.identity, self.generation + 1, secrets.token_hex(7))
 
 
 @dataclass(frozen=True)
@@ -35,6 +63,8 @@ class Manifest:
         data: Where the first items came from: path, split, and the options of reading it.
         store: The folder inside the index that holds items and vectors.
         generation: Changes that had been acknowledged when this was written: fewer in the store are a loss.
+        change: Random number of the last of these changes; see `Revision`.
+        identity: Random number of the index; see `Revision`.
         exact_up_to: Rows of a side up to which all are compared; larger sides are searched by lists or graphs.
         created: UTC time, ISO 8601.
         version: Version of Subtext that created the index.
@@ -53,11 +83,29 @@ class Manifest:
     data: Mapping[str, Any] = field(default_factory=dict)
     store: str = "store-1"
     generation: int = 0
+    change: str = "0" * 14
+    identity: str = field(default_factory=lambda: secrets.token_hex(16))
     exact_up_to: int = 200_000
     created: str = ""
     version: str = ""
     format: int = FORMAT
     pretrained: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def revision(self) -> Revision:
+        """The index, and the last change that had been acknowledged when this was written."""
+        return Revision(self.identity, self.generation, self.change)
+
+    def at(self, revision: Revision) -> Manifest:
+        """The manifest with another acknowledged change of the same index.
+
+        Args:
+            revision: The index as of that change.
+
+        Returns:
+            The manifest of that revision.
+        """
+        return replace(self, identity=revision.identity, generation=revision.generation, change=revision.change)
 
     def to_json(self) -> str:
         """The manifest as indented JSON, with a checksum of all the rest.
@@ -104,6 +152,7 @@ def _missing(content: Mapping[str, Any]) -> str:
     types: dict[str, type | tuple[type, ...]] = {
         "fingerprint": str, "run": str, "model_name": str, "width": int, "scale": (int, float), "shift": (int, float),
         "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,
+        "identity": str, "change": str,
     }  # fmt: skip
     for name, kind in types.items():
         if not isinstance(content.get(name), kind):
@@ -113,6 +162,9 @@ def _missing(content: Mapping[str, Any]) -> str:
     for name, least in {"width": 1, "generation": 0, "exact_up_to": 0}.items():
         if content[name] < least:
             return f"needs '{name}' of {least} or more; it has {content[name]!r}"
+    for name, length in {"identity": 32, "change": 14}.items():
+        if len(content[name]) != length or not _HEX.fullmatch(content[name]):
+            return f"needs '{name}' of {length} hexadecimal digits; it has {content[name]!r:.60}"
     pretrained = content.get("pretrained", {})
     named = isinstance(pretrained, dict) and all(isinstance(value, str) for value in pretrained.values())
     if not named or (pretrained and not pretrained.get("name")):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, Setting
 from subtext.retrieval.answer import WIDTH, WORDS_SHOWN, Reason
-from subtext.retrieval.condition import as_conditions
+from subtext.retrieval.condition import SUGGESTED, as_conditions, near_texts
 from subtext.retrieval.confidence import Background, sample
 from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
@@ -185,9 +186,11 @@ class Query:
         """A key that is equal for queries with equal answers; an image is compared by a digest of its content."""
         from subtext.data.pixels import ReadImage
 
-        image = self.image.pixels.tobytes() if isinstance(self.image, ReadImage) else self.image
-        digest = hashlib.blake2b(image, digest_size=16).digest() if isinstance(image, bytes) else None
-        return type(self.image), digest, repr(replace(self, text=self.text or "", image=None))
+        image = self.image.pixels if isinstance(self.image, ReadImage) else self.image
+        shape = getattr(image, "shape", getattr(image, "size", None))
+        content = image if isinstance(image, bytes) else getattr(image, "tobytes", repr(image).encode)()
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        return type(self.image), shape, digest, repr(replace(self, text=self.text or "", image=None))
 
 
 @dataclass(frozen=True)
@@ -427,15 +430,17 @@ def suggest_words(view: View, doubtful: Sequence[str]) -> dict[str, str]:
         doubtful: Words of the query that the model does not know.
 
     Returns:
-        Word -> the most similar word of the index, if one is similar enough.
+        Word -> the most similar word of the index, if one is similar enough; of the first SUGGESTED words.
     """
-    missing = [word for word in doubtful if len(word) > 3 and word.isalpha() and not view.search_text(word, top=1)]
+    asked = (word for word in doubtful if len(word) > 3 and word.isalpha() and not view.search_text(word, top=1))
+    missing = list(islice(asked, SUGGESTED))
     if not missing:
         return {}
     if "vocabulary" not in view.cache:
         rows = view.rows("texts", keys=sample(view, "texts", VOCABULARY).tolist())
-        view.cache["vocabulary"] = sorted({word for row in rows for word in words(row.text or "")})
-    matches = {word: get_close_matches("".join(words(word)), view.cache["vocabulary"], 1, LIKE) for word in missing}
+        counts = Counter(word for row in rows for word in words(row.text or ""))
+        view.cache["vocabulary"] = sorted(counts, key=lambda word: (-counts[word], word))
+    matches = {word: near_texts("".join(words(word)), view.cache["vocabulary"], 1, cutoff=LIKE) for word in missing}
     return {word: nearest[0] for word, nearest in matches.items() if nearest}
 
 

@@ -30,6 +30,7 @@ class Segment:
         vectors: (R D) float32.
         keys: (R) int64.
         offsets: (C + 1) int64, or None.
+        sums: Checksums of its files, as the tables have them.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class Segment:
     vectors: NDArray[np.float32]
     keys: NDArray[np.int64]
     offsets: NDArray[np.int64] | None
+    sums: str = ""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -83,11 +85,13 @@ class InvertedLists:
         name: Name of their folder.
         centroids: (C D) float32.
         probes: Number of lists that a query searches.
+        sums: Checksums of its files, as the tables have them.
     """
 
     name: str
     centroids: NDArray[np.float32]
     probes: int
+    sums: str = ""
 
 
 @dataclass(frozen=True)

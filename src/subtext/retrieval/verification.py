@@ -8,6 +8,7 @@ from pathlib import Path
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.calibration import stored_calibration
+from subtext.retrieval.journal import journal
 from subtext.retrieval.stores.documents import CALIBRATION
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
 from subtext.retrieval.stores.item import SIDES
@@ -63,10 +64,10 @@ def damage(store: Store) -> list[IndexIssue]:
     for attempt in range(ATTEMPTS):
         try:
             with store.reading() as view:
-                before = view.generation
+                before = view.revision
                 problems = [*_damaged_items(view), *store.check()]
                 # A view whose moment was removed went on at a later one: the two do not belong together.
-                if view.generation == before:
+                if view.revision == before:
                     break
         except IndexMovedError:
             if attempt == ATTEMPTS - 1:
@@ -91,6 +92,8 @@ def _damaged_items(view: View) -> Iterator[IndexIssue]:
             yield IndexIssue("items", f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}")
         if present != view.counts[side]:
             yield IndexIssue("items", f"has {present:,} of {view.counts[side]:,} {side}")
+    if damaged_jobs := [str(job.number) for job in journal(view) if job.damaged]:
+        yield IndexIssue("jobs", f"{counted(len(damaged_jobs), 'record')} changed or damaged: {listed(damaged_jobs)}")
     try:
         stored_calibration(view)
     except SearchIndexError as problem:

@@ -7,36 +7,40 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
+import sys
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, cast, no_type_check
+from typing import Annotated, Any, Literal, TypeVar, cast, no_type_check
 
 import anyio.to_thread
 import numpy as np
-from fastapi import APIRouter, Body, Depends, FastAPI, Query as QueryParameters, Request
+from fastapi import APIRouter, Depends, FastAPI, Query as QueryParameters, Request
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import models_json_schema
 
 from subtext.data.dates import Interval, days
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import open_image
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
-from subtext.errors import ArgumentError, DataError, RequirementError
-from subtext.retrieval.condition import as_conditions, by_dates, count_dates, is_of_dates, matching
+from subtext.errors import ArgumentError, RequirementError
+from subtext.retrieval.condition import as_conditions, count_dates, is_of_dates, matching, places_by_date
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.item import Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.traces import trace_name
 from subtext.server import schemas
-from subtext.server.images import FORMATS, MEDIA_TYPE, Upload, add_uploads, changing, require_image
+from subtext.server.decoding import FORMATS, MEDIA_TYPE
+from subtext.server.images import Upload, add_uploads, changing
 from subtext.server.refusal import Refusal
-from subtext.server.security import ERROR_HANDLERS, Guard, etag_response, log_facts
+from subtext.server.security import ERROR_HANDLERS, Guard, client_of, etag_response, log_facts
 from subtext.server.settings import Settings
 from subtext.server.state import Library, ServerState, state_of
 from subtext.version import __version__
@@ -47,11 +51,17 @@ PAGE = Path(__file__).parent / "page"
 PAGE_TYPES = {
     ".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
 }  # fmt: skip
-SPARE_THREADS = 8
+SWITCH_SECONDS = 0.001
+"""Seconds of Python that a thread computes before another one may."""
+SPARE_THREADS = 16
 """Threads for what is answered however busy the server is."""
+REFERENCE = "#/components/schemas/{model}"
+"""How the OpenAPI description names a schema."""
+FormT = TypeVar("FormT", bound=schemas.Form)
 REFUSALS: dict[int, str] = {
     400: "not a readable request",
     401: "a token is missing or wrong",
+    403: "a page of another site asks, or the server takes no changes",
     404: "no such library, item or image",
     408: "the request came too slowly",
     413: "too many bytes or pixels",
@@ -60,8 +70,8 @@ REFUSALS: dict[int, str] = {
     500: "the server made a mistake",
     503: "the server is busy; Retry-After names the seconds to wait",
 }
-NO_IMAGE = {415: "not an image, or more than an image"}
-NO_CHANGE = {403: "the server takes no changes", 409: "the id exists", 507: "the library cannot be written"}
+NO_IMAGE = {415: "a body of another kind, or more than an image"}
+NO_CHANGE = {409: "the id exists", 507: "the library cannot be written"}
 """Answers that refuse, for the OpenAPI description of every route, of those that take images, and of changes."""
 COMMON_VALUES, MAX_CHOICES = 40, 200
 """Values of a field that are listed; number of values above which a text field offers no list."""
@@ -82,13 +92,13 @@ def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
 
 ROUTERS = searching, items, changes, about = (
     _router("search", REFUSALS | NO_IMAGE),
-    _router("items", REFUSALS),
+    _router("items", REFUSALS | {409: "a page of an index that was replaced"}),
     _router("changes", REFUSALS | NO_IMAGE | NO_CHANGE),
     _router("about", REFUSALS),
 )
 
 
-def _no_parameters(_: Annotated[schemas.NoParameters, QueryParameters()]) -> None:
+async def _no_parameters(_: Annotated[schemas.NoParameters, QueryParameters()]) -> None:
     """Refuse any parameter: a misspelt one would have no effect."""
 
 
@@ -96,33 +106,44 @@ NO_PARAMETERS = [Depends(_no_parameters)]
 """For routes without parameters; those of the others are refused by their forms."""
 
 BEARER = HTTPBearer(auto_error=False, description="The token that the server was started with.")
-Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
 
 
-def _state(request: Request) -> ServerState:
+async def _state(request: Request) -> ServerState:
     return request.app.state.server
 
 
-def _authorised(writes: bool) -> Callable[[Request, Token], ServerState]:
-    def state(request: Request, token: Token) -> ServerState:
-        _state(request).authorise(None if token is None else token.credentials, writes=writes)
-        return _state(request)
-
-    return state
+async def _described(
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
+) -> ServerState:
+    """The state; the description of the route names the token, which `security.Guard` requires."""
+    return request.app.state.server
 
 
 PublicAccess = Annotated[ServerState, Depends(_state)]
 """The state for a request that needs no token."""
-ReadAccess = Annotated[ServerState, Depends(_authorised(writes=False))]
-"""The state for a request that may read; else it is refused."""
-WriteAccess = Annotated[ServerState, Depends(_authorised(writes=True))]
-"""The state for a request that may change something; else it is refused."""
+Access = Annotated[ServerState, Depends(_described)]
+"""The state for a request that may need a token."""
+
+
+def _body(form: type[schemas.Form]) -> dict[str, Any]:
+    """The description of a body of JSON, for OpenAPI; see `_form`."""
+    schema = {"$ref": REFERENCE.format(model=form.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _form(form: type[FormT]) -> Callable[[Request], FormT]:
+    """A dependency that reads the body, in the thread of the request: FastAPI would in the one that all wait for."""
+
+    def read(request: Request) -> FormT:
+        return schemas.from_json(form, bytes(request.scope["subtext.body"]))
+
+    return read
 
 
 @searching.get("/search")
 def search_by_text(
     request: Request,
-    server: ReadAccess,
+    server: Access,
     form: Annotated[schemas.TextSearch, QueryParameters()],
 ) -> schemas.Results:
     """The images, or texts, that best match words, items of the library, or both."""
@@ -132,17 +153,18 @@ def search_by_text(
 @searching.post("/search", openapi_extra=_IMAGE_BODY)
 def search_by_image(
     request: Request,
-    server: ReadAccess,
+    server: Access,
     form: Annotated[schemas.ImageSearch, QueryParameters()],
-    image: Annotated[bytes, Body(media_type="image/jpeg")],
 ) -> schemas.Results:
     """The images, or texts, that best match the image in the body. It is not stored."""
-    _, pixels = require_image(image, pixels=server.settings.limits.pixels)
+    image = bytes(request.scope["subtext.body"])
     library = server.library(form.index)
-    spec, read = library.index.model.image.input_spec, cast("bytes | ReadImage", image)
+    spec, read = library.index.model.image.input_spec, cast(Any, None)
     if isinstance(spec, PixelInput) and not form.rerank:
-        with server.decoding.hold(pixels):
-            read = spec.read(image)
+        side, pixels = server.uploads.square(image, spec.square)
+        read = ReadImage(np.frombuffer(pixels, np.uint8).reshape(side, side, 3), spec.fingerprint)
+    else:
+        read = server.uploads.image(image)
     return _search(request, library, form, read)
 
 
@@ -159,7 +181,8 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             raise RequirementError(
                 f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
             )
-    reranker = _state(request).reranker if form.rerank else None
+    server: ServerState = request.app.state.server
+    reranker = server.reranker if form.rerank else None
     if form.rerank and reranker is None:
         raise RequirementError(
             "rerank needs a second model; this server has none; start it with --rerank RUN", field="rerank"
@@ -169,29 +192,26 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             reranker.check(query)
         except ArgumentError as problem:
             raise RequirementError(str(problem)) from problem
-    if reranker is None:
-        answer = library.batcher.answer(query)
-    else:
-        answer = library.batcher.run(lambda index: index.answer(query, rerank=reranker))
+    answer = library.batcher.answer(query, client=client_of(request.scope), rerank=reranker)
     log_facts(request, {"hits": len(answer)})
     return _results(library, answer)
 
 
 @searching.get("/similar")
-def similar(
-    request: Request, server: ReadAccess, form: Annotated[schemas.Similar, QueryParameters()]
-) -> schemas.Results:
+def similar(request: Request, server: Access, form: Annotated[schemas.Similar, QueryParameters()]) -> schemas.Results:
     """The images, or texts, nearest to an item of the library, without the item itself."""
     library, where = server.library(form.index), schemas.parse_conditions(form.where)
     _vectors(library.index, form.side, form.id)
     chosen = {"dates": form.dates, "order": form.order, "descending": form.descending}
     query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where, **chosen)
     log_facts(request, {"index": library.name, "item": form.id})
-    return _results(library, library.batcher.answer(query))
+    return _results(library, library.batcher.answer(query, client=client_of(request.scope)))
 
 
-@searching.post("/score", dependencies=NO_PARAMETERS)
-def score(request: Request, server: ReadAccess, form: schemas.ScoreRequest) -> schemas.ScoreResponse:
+@searching.post("/score", dependencies=NO_PARAMETERS, openapi_extra=_body(schemas.ScoreRequest))
+def score(
+    request: Request, server: Access, form: Annotated[schemas.ScoreRequest, Depends(_form(schemas.ScoreRequest))]
+) -> schemas.ScoreResponse:
     """The score of words with each of some images of the library: does the image support the text?"""
     library = server.library(form.index)
     manifest = library.store.manifest
@@ -205,7 +225,7 @@ def score(request: Request, server: ReadAccess, form: schemas.ScoreRequest) -> s
         images = [_vectors(index, "images", name).astype(np.float64) for name in form.ids]
         return [float((text @ image.T).max()) for image in images], cut_note(spec, [form.q])
 
-    values, note = library.batcher.run(scores)
+    values, note = library.batcher.run(scores, client=client_of(request.scope))
     pairs = [
         schemas.PairScore(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
         for name, value in zip(form.ids, values, strict=True)
@@ -254,26 +274,41 @@ def _message(sentences: list[str]) -> str | None:
 
 @items.get("/items")
 def list_items(
-    request: Request, server: ReadAccess, form: Annotated[schemas.ListQuery, QueryParameters()]
+    request: Request, server: Access, form: Annotated[schemas.ListQuery, QueryParameters()]
 ) -> schemas.ItemPage:
     """Items that meet the conditions, in the order in which they were added, or of the dates of a field."""
     library = server.library(form.index)
     conditions = as_conditions(schemas.parse_conditions(form.where), certain=form.dates == "certain")
     root = library.store.manifest.root
     with library.store.reading() as view:
+        # Keys are of one index: after a move to another model, or in an index that was built anew, they mean others.
+        about = f"{view.manifest.fingerprint} {view.manifest.created}"
+        mark = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
+        after, _, of_index = (form.after or "").rpartition("-")
         keys, counts = matching(view, form.target, conditions), count_dates(view, form.target, conditions)
-        if form.order is not None:
-            keys = by_dates(view, form.target, keys, form.order, descending=form.descending)
-        page = keys[form.offset : form.offset + form.top]
+        if after and (of_index != mark or ("." in after) != (form.order is not None)):
+            raise Refusal(
+                HTTPStatus.CONFLICT,
+                "after is of a page of another order, or of an index that was replaced; begin with the first page",
+            )
+        *place, key = map(int, after.split(".")) if after else (-1,)
+        if form.order is None:
+            start = int(np.searchsorted(keys, key, side="right"))
+            marks = list(map(str, keys[start : start + form.top]))
+        else:
+            places = places_by_date(view, form.target, keys, form.order, descending=form.descending)
+            start = bisect_right(places, (tuple(place), key)) if after else 0
+            keys = np.array([key for _, key in places], dtype=np.int64)
+            marks = [".".join(map(str, (*place, key))) for place, key in places[start : start + form.top]]
+        page = keys[start : start + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
+    following = f"after={marks[-1]}-{mark}" if start + form.top < len(keys) else None
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.ItemPage(index=library.name, total=len(keys), dates=counts, items=rows)
+    return schemas.ItemPage(index=library.name, total=len(keys), dates=counts, items=rows, next=following)
 
 
 @items.get("/item")
-def item(
-    request: Request, server: ReadAccess, form: Annotated[schemas.ItemQuery, QueryParameters()]
-) -> schemas.ItemDetail:
+def item(request: Request, server: Access, form: Annotated[schemas.ItemQuery, QueryParameters()]) -> schemas.ItemDetail:
     """One item with its metadata, and the score of each of its texts (or images)."""
     library, target = server.library(form.index), form.target
     root, facing = library.store.manifest.root, opposite(target)
@@ -307,9 +342,7 @@ def item(
     response_class=Response,
     responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}, 304: {}},
 )
-def thumbnail(
-    request: Request, server: ReadAccess, form: Annotated[schemas.ThumbnailQuery, QueryParameters()]
-) -> Response:
+def thumbnail(request: Request, server: Access, form: Annotated[schemas.ThumbnailQuery, QueryParameters()]) -> Response:
     """The image of an item, scaled down and encoded again."""
     library = server.library(form.index)
     data, fresh = library.thumbnails.of(library.store, form.id, form.size)
@@ -320,15 +353,16 @@ def thumbnail(
 
 
 @items.get("/fields")
-def fields(server: ReadAccess, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
+def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
     library, target = server.library(form.index), form.target
-    state = state_of(library.index)
-    facets = library.fields.get((state, target))
-    if facets is None:
-        with library.store.reading() as view:
+    index = library.index
+    with index.store.reading() as view:
+        state = state_of(index)
+        facets = library.fields.get((state, target))
+        if facets is None:
             facets = [_facet(view, target, name) for name in view.fields(target)]
-        library.fields.put((state, target), facets)
+            library.fields.put((state, target), facets)
     return schemas.Fields(index=library.name, fields=facets)
 
 
@@ -346,44 +380,42 @@ def _facet(view: View, side: Side, name: str) -> schemas.Facet:
     return schemas.Facet(name=name, kind="number", count=values.distinct, values=common, low=low, high=high)
 
 
-@changes.post("/add", status_code=HTTPStatus.CREATED, dependencies=NO_PARAMETERS)
-def add_items(request: Request, server: WriteAccess, addition: schemas.AddRequest) -> schemas.ChangeResult:
+@changes.post(
+    "/add", status_code=HTTPStatus.CREATED, dependencies=NO_PARAMETERS, openapi_extra=_body(schemas.AddRequest)
+)
+def add_items(
+    request: Request, server: Access, addition: Annotated[schemas.AddRequest, Depends(_form(schemas.AddRequest))]
+) -> schemas.ChangeResult:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
-    library, uploads, most = server.library(addition.index), [], 0
+    library, uploads = server.library(addition.index), []
     for item in addition.items:
         try:
             data = base64.b64decode(item.image, validate=True)
         except (binascii.Error, ValueError) as problem:
             raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "an image must be written in base64") from problem
-        suffix, pixels = require_image(data, pixels=server.settings.limits.pixels)
-        with server.decoding.hold(pixels):
-            try:
-                open_image(data, at_least=64, thumbnail=True)
-            except DataError as problem:
-                sentence = f"the image cannot be decoded: {problem}"
-                raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, sentence) from problem
-        most = max(most, pixels)
+        suffix = server.uploads.check(data)
         uploads.append(Upload(item.id, data, suffix, tuple(item.captions), item.metadata))
     texts = [caption for upload in uploads for caption in upload.captions]
-    # They are decoded again one after the other.
-    with server.decoding.hold(most):
-        written, cut = library.batcher.run(
-            lambda index: (
-                add_uploads(index, uploads, storage_dir=library.storage),
-                cut_note(index.model.text.input_spec, texts),
-            )
-        )
+    written, cut = library.batcher.run(
+        lambda index: (
+            add_uploads(index, uploads, storage_dir=library.storage_dir),
+            cut_note(index.model.text.input_spec, texts),
+        ),
+        client=client_of(request.scope),
+    )
     server.metrics.event("items_added", written.embedded)
     log_facts(request, {"index": library.name, "added": [upload.id for upload in uploads]})
     note = "; ".join(filter(None, ["searchable now", cut]))
     return schemas.ChangeResult(index=library.name, image_count=len(uploads), text_count=len(texts), note=note)
 
 
-@changes.post("/delete", dependencies=NO_PARAMETERS)
-def delete_items(request: Request, server: WriteAccess, deletion: schemas.DeleteRequest) -> schemas.ChangeResult:
+@changes.post("/delete", dependencies=NO_PARAMETERS, openapi_extra=_body(schemas.DeleteRequest))
+def delete_items(
+    request: Request, server: Access, deletion: Annotated[schemas.DeleteRequest, Depends(_form(schemas.DeleteRequest))]
+) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
-    with changing(library.store, "delete", library.storage) as writer:
+    with changing(library.store, "delete", library.storage_dir) as writer:
         with library.store.reading() as view:
             known = view.resolve(deletion.target, deletion.ids)
             keys = view.keys_of(deletion.target, list(known.values()))
@@ -402,29 +434,33 @@ def delete_items(request: Request, server: WriteAccess, deletion: schemas.Delete
 
 
 @about.get("/healthz", dependencies=NO_PARAMETERS)
-def healthz(server: PublicAccess) -> schemas.Health:
-    """Whether the server and its libraries answer. Without the read token it tells no names."""
-    generations = {}
-    for name, library in server.libraries.items():
-        with library.store.reading() as view:
-            generations[name] = view.generation
-    return schemas.Health(status="ok", version=__version__, libraries={} if server.settings.read_token else generations)
+async def healthz() -> schemas.Health:
+    """Whether the process answers."""
+    return schemas.Health(status="ok", version=__version__)
+
+
+@about.get("/readyz", dependencies=NO_PARAMETERS)
+def readyz(server: PublicAccess) -> schemas.Ready:
+    """Whether the libraries can be searched: their models are loaded, and their indexes answer. It tells no names."""
+    for library in server.libraries.values():
+        state_of(library.index)
+    return schemas.Ready(status="ready", libraries=len(server.libraries))
 
 
 @about.get("/metrics", response_class=PlainTextResponse, dependencies=NO_PARAMETERS)
-def metrics(server: ReadAccess) -> str:
+def metrics(server: Access) -> str:
     """Metrics for Prometheus."""
     return server.metrics.text(server.item_counts())
 
 
 @about.get("/libraries", dependencies=NO_PARAMETERS)
-def libraries(server: ReadAccess) -> schemas.Libraries:
+def libraries(server: Access) -> schemas.Libraries:
     """The libraries that can be searched here."""
     rows = []
     for name, library in server.libraries.items():
         model = library.index.model
         with library.store.reading() as view:
-            counts, generation = view.counts, view.generation
+            counts, generation = view.counts, view.revision.generation
         rows.append(
             schemas.LibraryInfo(
                 name=name,
@@ -455,6 +491,8 @@ def build(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         # Requests mostly wait for the one thread that computes: each may have a thread to wait in.
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.limits.max_requests + SPARE_THREADS
+        # The thread that reads requests gets its turn among them soon.
+        sys.setswitchinterval(SWITCH_SECONDS)
         yield
         state.close()
 
@@ -466,6 +504,8 @@ def build(settings: Settings) -> FastAPI:
         exception_handlers=ERROR_HANDLERS,
         docs_url=None,
         redoc_url=None,
+        # A redirection would name a host and a scheme that the client gave, or the server guessed.
+        redirect_slashes=False,
     )
     app.state.server = state
     for router in ROUTERS:
@@ -474,19 +514,23 @@ def build(settings: Settings) -> FastAPI:
     files = {file.name: file.read_bytes() for file in sorted(PAGE.iterdir()) if file.suffix in PAGE_TYPES}
 
     @app.get("/", include_in_schema=False)
-    def start(request: Request) -> Response:
+    async def start(request: Request) -> Response:
         return etag_response(request, files["index.html"], PAGE_TYPES[".html"])
 
     @app.get("/page/{name}", include_in_schema=False)
-    def page_file(request: Request, name: str) -> Response:
+    async def page_file(request: Request, name: str) -> Response:
         if name not in files:
             raise Refusal(HTTPStatus.NOT_FOUND, "the page has no such file")
         return etag_response(request, files[name], PAGE_TYPES[Path(name).suffix])
 
     app.add_middleware(Guard, state=state)
+    described = app.openapi()
+    bodies: tuple[type[BaseModel], ...] = (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)
+    forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in bodies]
+    described["components"]["schemas"] |= models_json_schema(forms, ref_template=REFERENCE)[1]["$defs"]
     if not settings.read_token:
         # This server needs a token for changes alone.
-        for operation in (one for operations in app.openapi()["paths"].values() for one in operations.values()):
+        for operation in (one for operations in described["paths"].values() for one in operations.values()):
             if changes.tags[0] not in operation["tags"]:
                 operation.pop("security", None)
     return app

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -20,11 +19,12 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from subtext.retrieval.traces import LOGS
+from subtext.text_helpers import json_text
 
 PATHS = frozenset(
     {
         "/", "/page", "/search", "/similar", "/score", "/items", "/item", "/thumbnail", "/fields", "/add", "/delete",
-        "/libraries", "/healthz", "/metrics", "/openapi.json",
+        "/libraries", "/healthz", "/readyz", "/metrics", "/openapi.json",
     }
 )  # fmt: skip
 """Paths that are counted by name; all others count as "other"."""
@@ -149,7 +149,7 @@ class RequestLog:
         if self.target == "":
             return
         now = datetime.now(UTC)
-        text = json.dumps({"at": now.isoformat(timespec="milliseconds"), **facts}, ensure_ascii=False, default=str)
+        text = json_text({"at": now.isoformat(timespec="milliseconds"), **facts}, default=str)
         with self._lock:
             if not isinstance(self.target, Path):
                 print(text, file=sys.stdout, flush=True)
@@ -160,8 +160,12 @@ class RequestLog:
                     raise OSError(f"{path} is a symbolic link")
                 if self._file is None or self._file.baseFilename != str(path):
                     self.close()
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    self.target.mkdir(parents=True, exist_ok=True)
+                    path.parent.mkdir(exist_ok=True)
                     self._file = WatchedFileHandler(path, encoding="utf-8", errors="replace")
+                if not self.target.exists():
+                    return  # The index is away, perhaps until another one takes its place: no folder is left there.
+                path.parent.mkdir(exist_ok=True)
                 self._file.reopenIfNeeded()
                 print(text, file=self._file.stream, flush=True)
             except OSError as problem:

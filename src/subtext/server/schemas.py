@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -28,6 +31,7 @@ from subtext.retrieval.index import Hit, Reason
 from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value
 from subtext.retrieval.stores.item import Item, Side
 from subtext.server.images import SIZES
+from subtext.server.refusal import Refusal
 from subtext.settings import Field as Setting, fields_of
 from subtext.settings.to_pydantic import to_pydantic
 
@@ -82,10 +86,18 @@ Scalar = bool | int | float | Annotated[str, StringConstraints(pattern=NO_NULL)]
 LibraryName = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
 
 
+FormT = TypeVar("FormT", bound="Form")
+
+
 class Form(BaseModel):
-    """Parameters or body of a request; unknown names are refused."""
+    """Parameters or body of a request; unknown names are refused.
+
+    Attributes:
+        max_json: Commas and opening brackets in a body of JSON.
+    """
 
     model_config = ConfigDict(extra="forbid")
+    max_json: ClassVar[int] = 5000
 
 
 def option_field(option: Setting) -> tuple[Any, Any]:
@@ -158,7 +170,11 @@ class ListQuery(_Selection):  # type: ignore[misc, valid-type]
     """A page of items."""
 
     top: int = Field(50, ge=1, le=MAX_PAGE)
-    offset: int = Field(0, ge=0, le=10_000_000)
+    after: str | None = Field(
+        None,
+        pattern=r"^([01]\.-?\d{1,19}\.-?\d{1,19}\.)?\d{1,19}-[0-9a-f]{8}$",
+        description="From `next` of the page before.",
+    )
 
 
 class ItemQuery(Form):
@@ -197,6 +213,30 @@ class FieldsQuery(Form):
 
     target: Side = "images"
     index: LibraryName = None
+
+
+def from_json(form: type[FormT], body: bytes) -> FormT:
+    """A form from the body of a request.
+
+    Args:
+        form: Class of the form.
+        body: JSON.
+
+    Returns:
+        The form.
+
+    Raises:
+        Refusal: 413 for more values than `max_json`.
+        RequestValidationError: For what is no such form.
+    """
+    # The parser stops for nothing, and takes microseconds for each value: those are bounded before.
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > form.max_json:
+        sentence = f"a body of JSON may have {form.max_json:,} values; this one has more"
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
+    try:
+        return form.model_validate_json(body)
+    except ValidationError as problem:
+        raise RequestValidationError(problem.errors(include_url=False, include_input=False)) from problem
 
 
 class NoParameters(Form):
@@ -239,6 +279,7 @@ class NewItem(Form):
 class AddRequest(Form):
     """Items to add, all or none."""
 
+    max_json = 20_000
     index: LibraryName = None
     items: list[NewItem] = Field(min_length=1, max_length=16)
 
@@ -301,7 +342,10 @@ class ItemOut(BaseModel):
             image = next(iter(item.metadata.get("images", [])), None)
         shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, image_id=image)
         if path is not None:
-            shown.file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+            # As it is written, "photos/../../secret.jpg" lies in the collection.
+            place = Path(os.path.normpath(path))
+            inside = place.is_relative_to(os.path.normpath(root))
+            shown.file = place.relative_to(os.path.normpath(root)).as_posix() if inside else place.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
             shown.reasons = item.reasons
@@ -340,13 +384,19 @@ class ItemPage(BaseModel):
     """Items in the order in which they were added, or of their dates, and how many meet the conditions.
 
     Attributes:
+        index: The library.
+        total: Items that meet the conditions now.
+        items: This page.
         dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
+        next: What the same request gets in addition for the next page, as in `after=17-0123abcd`; None on the last one.
+            Items that are added or deleted meanwhile move no other item from one page to another.
     """
 
     index: str
     total: int
     dates: DateCounts | None = None
     items: list[ItemOut]
+    next: str | None = None
 
 
 class TextOut(BaseModel):
@@ -441,11 +491,17 @@ class Libraries(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server answers, and the generation of each library."""
+    """The process answers."""
 
     status: Literal["ok"]
     version: str
-    libraries: dict[str, int]
+
+
+class Ready(BaseModel):
+    """The libraries can be searched, and how many there are."""
+
+    status: Literal["ready"]
+    libraries: int
 
 
 class _JsonCondition(Form):

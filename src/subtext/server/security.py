@@ -6,21 +6,19 @@ import asyncio
 import hashlib
 import math
 import re
-import resource
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, no_type_check
 
-import h11
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
+from subtext.server.connection import network
 from subtext.server.refusal import RETRY_SECONDS, Refusal
 
 if TYPE_CHECKING:
@@ -28,12 +26,10 @@ if TYPE_CHECKING:
 
     from subtext.server.state import ServerState
 
-CONNECTIONS = 512
-"""Connections of a process at one time, at most."""
-HEAD_SECONDS = 10.0
-"""Seconds in which the head of a request must arrive."""
-BODIES = 8
-"""Bodies of the largest size that a process holds at one time, in bytes."""
+BODIES, CLIENT_BODIES = 8, 4
+"""Bodies of the largest size that a process holds at one time, in bytes; and of one client."""
+SMALL_BODIES = {"/score": 2**18, "/delete": 2**21}
+"""Bytes of a body, for routes that need few: a hundred, and a thousand, of the longest ids."""
 CLIENTS = 10_000
 """Clients whose rates are remembered; the least recent is forgotten first."""
 POLICY = (
@@ -52,7 +48,13 @@ HEADERS = {
 """Headers of every answer: the page loads nothing from elsewhere, and cannot be framed."""
 ALWAYS_ANSWERED = ("/healthz", "/metrics")
 """Answered however busy the server is."""
-CHEAP, CHEAP_COST = ("/", "/thumbnail", "/healthz", "/metrics"), 0.05
+UNLIMITED = ("/healthz",)
+"""Answered however often a client asks: it costs nearly nothing."""
+PUBLIC = ("/", "/healthz", "/readyz")
+"""What needs no token, beside the files of the page, /page/...: it holds nothing of a library."""
+CHANGES = ("/add", "/delete")
+"""What needs the token for changes."""
+CHEAP, CHEAP_COST = ("/", "/thumbnail", "/readyz", "/metrics"), 0.05
 """Paths, beside /page/..., that count little: a page of results requests an image per hit."""
 
 
@@ -172,6 +174,18 @@ def log_facts(request: Request, facts: Mapping[str, Any]) -> None:
     request.scope.setdefault("subtext.log", {}).update(facts)
 
 
+def client_of(scope: Scope) -> str:
+    """Whose request it is, as far as shares and rates are concerned.
+
+    Args:
+        scope: As in ASGI.
+
+    Returns:
+        See `network`.
+    """
+    return network(str((scope.get("client") or ("",))[0]))
+
+
 class RateLimit:
     """A token bucket per client.
 
@@ -214,83 +228,12 @@ class RateLimit:
         return 0 if enough else max(1, math.ceil((cost - tokens) / self.rate))
 
 
-def most_connections() -> int:
-    """Connections that a process has at one time: CONNECTIONS, or a third of the files that it may have open.
-
-    Returns:
-        1 or more.
-    """
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, files // 3))
-
-
-class Connection(H11Protocol):
-    """The connection of a client, which ends where a request's head takes longer than HEAD_SECONDS.
-
-    Where there are more than `most_connections`, the one that has waited longest for a request ends.
-    """
-
-    idle_since = 0.0
-    ended = False
-    head_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request, and end another connection where there are too many.
-
-        Args:
-            transport: Transport of the connection.
-        """
-        super().connection_made(transport)
-        self.idle_since = self.loop.time()
-        self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
-        present = [one for one in self.connections if isinstance(one, Connection) and not one.ended]
-        if len(present) > most_connections():
-            min((one for one in present if one.idle), key=lambda one: one.idle_since).end()
-
-    def data_received(self, data: bytes) -> None:
-        """Read a part of a request; the time for its head starts with its first byte.
-
-        Args:
-            data: Bytes of a request.
-        """
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE or self.ended:
-            self._stop_timer()
-        elif self.head_timer is None:
-            self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
-
-    def on_response_complete(self) -> None:
-        """Wait for another request."""
-        self.idle_since = self.loop.time()
-        super().on_response_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection.
-
-        Args:
-            exc: The error that ended it; None for none.
-        """
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def end(self) -> None:
-        """Close at once, without waiting for a client that does not read."""
-        self.ended = True
-        self.transport.abort()
-
-    def _stop_timer(self) -> None:
-        if self.head_timer is not None:
-            self.head_timer.cancel()
-            self.head_timer = None
-
-
 class Guard:
     """Middleware: refuses a request that is too much before anything is computed; adds headers, metrics and the log.
+
+    First the head decides: host, rate, token, length and kind of the body. Then the body is read, within its time and
+    the share of its client. Then the request takes one of the slots, until its answer begins: a client that sends
+    slowly, or reads slowly, holds none.
 
     Args:
         app: The application behind the guard.
@@ -302,8 +245,11 @@ class Guard:
         self.state = state
         limits = state.settings.limits
         self.rate = RateLimit(limits.rate, limits.burst)
+        self.bodies = {"/search": limits.body, "/add": limits.body}
+        self.bodies |= {path: min(limits.body, size) for path, size in SMALL_BODIES.items()}
         self.running = 0
-        self.held = 0
+        self.open: Counter[str] = Counter()
+        self.held: Counter[str] = Counter()
 
     @no_type_check  # The shape checks of the tests take a coroutine for a wrong result.
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -318,74 +264,102 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started, path, answered = time.perf_counter(), str(scope["path"]), {"status": 500}
-        client = str((scope.get("client") or ("",))[0])
+        share = client_of(scope)
         facts: dict[str, Any] = scope.setdefault("subtext.log", {})
-        body = bytearray()
+        body, slots = bytearray(), 0
 
         async def send_secured(message: MutableMapping[str, Any]) -> None:
+            nonlocal slots
             if message["type"] == "http.response.start":
+                self.running -= slots
+                slots = 0
                 answered["status"] = message["status"]
                 present = {name.lower() for name, _ in message["headers"]}
                 added = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
                 message["headers"] = [*message["headers"], *(pair for pair in added if pair[0] not in present)]
             await send(message)
 
-        self.running += 1
+        self.open[share] += 1
         try:
-            self._check(scope, path, client)
-            # The body was read already; after it follows what the client sends.
-            await self._read(body, receive)
-            messages = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-
-            @no_type_check
-            async def replayed() -> MutableMapping[str, Any]:
-                return messages.pop() if messages else await receive()
-
-            await self.app(scope, replayed, send_secured)
+            self._check(scope, path, share)
+            length = self._body_length(scope, path)
+            if length:
+                await self._read(body, receive, share)
+            if path not in ALWAYS_ANSWERED:
+                if self.running >= self.state.settings.limits.max_requests:
+                    raise _busy("the server is busy; try again in a moment")
+                slots = 1
+                self.running += 1
+            scope["subtext.body"] = body
+            await self.app(scope, receive, send_secured)
         except Refusal as refusal:
             # The rest of the body is not read: the connection ends with the answer.
             headers = {**refusal.headers, "Connection": "close"}
             await error_response(refusal.status, str(refusal), headers)(scope, receive, send_secured)
         finally:
-            self.running -= 1
-            self.held -= len(body)
+            self.running -= slots
+            for counts, count in ((self.open, 1), (self.held, len(body))):
+                counts[share] -= count
+                if not counts[share]:
+                    del counts[share]
             seconds = time.perf_counter() - started
             self.state.metrics.request("/page" if path.startswith("/page/") else path, answered["status"], seconds)
             line = {"method": scope["method"], "path": path[:200], "status": answered["status"]}
             line |= {"ms": round(1000 * seconds, 1), **facts}
             if self.state.settings.log_private:
-                line["client"] = client
+                line["client"] = str((scope.get("client") or ("",))[0])
             else:
                 line.pop("words", None)
-            self.state.log.write(line)
+            # What costs a client nothing must not fill the disk.
+            if path not in UNLIMITED and answered["status"] != HTTPStatus.TOO_MANY_REQUESTS:
+                self.state.log.write(line)
 
-    def _check(self, scope: Scope, path: str, client: str) -> None:
-        """Raise Refusal for another host, for a length that is too large, and for too many requests."""
-        headers = {name.lower(): value for name, value in scope["headers"]}
+    def _check(self, scope: Scope, path: str, share: str) -> None:
+        """Raise Refusal for another host or site, too many requests, and a token that is missing."""
+        headers = dict(scope["headers"])
         limits, hosts = self.state.settings.limits, self.state.allowed_hosts
         host = re.sub(r":\d+$", "", headers.get(b"host", b"").decode("latin-1").lower())
         if hosts and host not in hosts:
             sentence = "this server does not answer to that host name (--allowed-host adds one)"
             raise Refusal(HTTPStatus.BAD_REQUEST, sentence)
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > limits.body:
-            raise _too_large(limits.body)
-        if path in ALWAYS_ANSWERED:
+        if path not in UNLIMITED:
+            cheap = path in CHEAP or path.startswith("/page/")
+            wait = self.rate.wait(share, cost=CHEAP_COST if cheap else 1.0)
+            if wait:
+                raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests; try again in {wait} s", retry=wait)
+            if self.open[share] > limits.client_requests:
+                raise _busy(f"a client may have {limits.client_requests} requests at a time; try again in a moment")
+        if path in PUBLIC or path.startswith("/page/"):
             return
-        if self.running > limits.max_requests:
-            sentence = "the server is busy; try again in a moment"
-            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
-        cheap = path in CHEAP or path.startswith("/page/")
-        wait = self.rate.wait(client, cost=CHEAP_COST if cheap else 1.0)
-        if wait:
-            raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests; try again in {wait} s", retry=wait)
+        # A page elsewhere may send its visitors' browsers here; it cannot read the answer, but it costs the same.
+        if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+            raise Refusal(HTTPStatus.FORBIDDEN, "this server answers no page of another site")
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        self.state.authorise(token.strip() if scheme.lower() == "bearer" else None, writes=path in CHANGES)
+
+    def _body_length(self, scope: Scope, path: str) -> int:
+        """Bytes of the body; raises Refusal for one that is too large, or of another kind than the route takes."""
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        limit = self.bodies.get(path, 0) if scope["method"] == "POST" else 0
+        # A number of more digits than the limit is larger; int() would read them all.
+        if not length.isdigit() or len(length) > 20 or int(length) > limit:
+            raise _too_large(limit)
+        if limit:
+            kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+            wanted = "image/" if path == "/search" else "application/json"
+            # No kind that a page of another site may send without asking first.
+            if not kind.startswith(wanted):
+                name = "image/jpeg, or what the image is" if path == "/search" else wanted
+                raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the body needs a Content-Type of {name}")
+        return int(length)
 
     @no_type_check
-    async def _read(self, body: bytearray, receive: Receive) -> None:
+    async def _read(self, body: bytearray, receive: Receive, share: str) -> None:
         """Read the body of a request.
 
         Raises:
-            Refusal: If it is too large or too slow, or others are held.
+            Refusal: If it is too slow, or others are held.
         """
         limits = self.state.settings.limits
         try:
@@ -396,12 +370,9 @@ class Guard:
                         raise Refusal(HTTPStatus.BAD_REQUEST, "the request was not finished")
                     part = message.get("body", b"")
                     body += part
-                    self.held += len(part)
-                    if len(body) > limits.body:
-                        raise _too_large(limits.body)
-                    if self.held > BODIES * limits.body:
-                        sentence = "the server is busy with other uploads; try again in a moment"
-                        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
+                    self.held[share] += len(part)
+                    if self.held.total() > BODIES * limits.body or self.held[share] > CLIENT_BODIES * limits.body:
+                        raise _busy("the server is busy with other uploads; try again in a moment")
                     if not message.get("more_body", False):
                         return
         except TimeoutError as problem:
@@ -409,6 +380,10 @@ class Guard:
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence) from problem
 
 
+def _busy(sentence: str) -> Refusal:
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
+
+
 def _too_large(limit: int) -> Refusal:
-    sentence = f"a request may have {limit:,} bytes; this one has more"
+    sentence = f"a request may have {limit:,} bytes; this one has more" if limit else "this route takes no body"
     return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)

@@ -16,8 +16,6 @@ from subtext.text_helpers import install_hint
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server stops."""
-HEAD_BYTES = 16_384
-"""Bytes of a request's head."""
 TOKEN_LETTERS = 16
 """Shortest token."""
 
@@ -228,19 +226,19 @@ def server_options(settings: Settings) -> dict[str, Any]:
     Returns:
         Keyword arguments of `uvicorn.Config`.
     """
-    from subtext.server.security import Connection, most_connections
+    from subtext.server.connection import Connection, most_connections
 
     return {
         "host": settings.host,
         "port": settings.port,
         "access_log": False,
-        "log_level": "warning",
+        # A client whose request cannot be read is told so; the log is not for what it sends.
+        "log_level": "error",
         "server_header": False,
         "proxy_headers": settings.trust_proxy,
         "http": Connection,
         "timeout_keep_alive": 10,
         "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
-        "h11_max_incomplete_event_size": HEAD_BYTES,
         # As many are accepted at a time, before any is closed.
         "backlog": max(1, min(128, most_connections() // 3)),
         "ws": "none",

@@ -20,7 +20,8 @@ class Limits:
         answer_seconds: Seconds in which a request is answered.
         rate: Requests per second and client, on average; 0 for no limit.
         burst: Requests at once.
-        max_requests: Requests that run or wait; more are refused with 503.
+        max_requests: Requests that are computed, or wait for that; more are refused with 503.
+        client_requests: Requests that one client has at a time, from the end of the head to the answer.
         cached_hits: Number of hits of earlier answers in memory.
     """
 
@@ -31,6 +32,7 @@ class Limits:
     rate: float = 20.0
     burst: int = 200
     max_requests: int = 96
+    client_requests: int = 32
     cached_hits: int = 20_000
 
 
@@ -50,7 +52,7 @@ class Settings:
         allowed_hosts: Host names of allowed requests, besides those of this machine.
         workers: Number of processes.
         token: Token for changes; "" allows none.
-        read_token: Token for every request; "" for no token.
+        read_token: Token for every request but those for the page's own files and for health; "" for no token.
         image_folders: Further folders whose images may be shown.
         storage_dir: Folder for thumbnails, uploads and log of indexes that are no folders; "" for none.
         log: "index" logs into the first index, "-" to standard output, "" nowhere.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import sys
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError as FutureTimeout
 from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -19,12 +19,14 @@ from subtext.api.search import open_index
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.manifest import Revision
 from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.registry import store_class
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import ADDED, remove_traces
-from subtext.server.images import Decoding, Thumbnails, changing, remove_orphans, storage_of
+from subtext.server.decoding import Decoder
+from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
 from subtext.server.refusal import RETRY_SECONDS, Refusal
 from subtext.server.settings import LOOPBACK, Settings
@@ -35,6 +37,10 @@ BATCH = 64
 """Queries in a batch, at most."""
 CHECK_SECONDS = 5.0
 """Seconds between checks whether an index was re-embedded, or items were deleted, by another process."""
+
+
+AGAIN_SECONDS = 1.0
+"""Seconds until the next check where one fails, as when nothing is at the place of an index."""
 
 
 class Cache(Generic[T]):
@@ -89,7 +95,7 @@ class Cache(Generic[T]):
 
 
 def state_of(index: Index) -> Hashable:
-    """Differs whenever answers may: by the model, the store, its changes, and its calibration.
+    """Differs whenever answers may: by the index, its model, its changes, and its calibration.
 
     Args:
         index: The index with its model.
@@ -98,12 +104,29 @@ def state_of(index: Index) -> Hashable:
         A key that can be compared and hashed.
     """
     with index.store.reading() as view:
-        manifest = index.store.manifest
-        return manifest.fingerprint, manifest.store, view.generation, calibration_mark(view)
+        return view.revision, calibration_mark(view)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Work that waits for the thread that computes.
+
+    Attributes:
+        client: Who asks.
+        work: A query, or other work on the index.
+        future: What comes of it; of a query the answer, and the state of the index that gave it.
+    """
+
+    client: str
+    work: Query | Callable[[Index], Any]
+    future: Future[Any] = field(default_factory=Future)
 
 
 class Batcher:
     """Answers the queries of many clients on one index: one thread answers those that wait as one batch.
+
+    A batch has any number of queries that are answered together, and of each client one that takes a pass of its own,
+    or other work: one that asks much delays itself.
 
     Args:
         current_index: Returns the index; it is called before each batch, as the index may be opened again.
@@ -119,14 +142,17 @@ class Batcher:
         self.seconds = seconds
         self.metrics = metrics
         self._cache: Cache[Answer] = Cache(cached_hits)
-        self._queue: deque[tuple[Query, Future[tuple[Answer, Hashable]]]] = deque()
+        self._queue: deque[Waiting] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="answers")
+        self._hinting = threading.Lock()
 
-    def answer(self, query: Query) -> Answer:
+    def answer(self, query: Query, *, client: str = "", rerank: Reranker | None = None) -> Answer:
         """The answer, from the cache where the index has not changed.
 
         Args:
             query: The query.
+            client: Who asks.
+            rerank: A second model that orders the results; None for none.
 
         Returns:
             The answer.
@@ -134,22 +160,26 @@ class Batcher:
         Raises:
             Refusal: If it takes too long, and what `Index.answer` raises.
         """
+        if rerank is not None:
+            return self._with_hints(
+                self.run(lambda index: index.answer(query, rerank=rerank, hints=False), client=client), query
+            )
         cached = self._cache.get((state_of(self.current_index()), query.cache_key))
         self.metrics.event("cache_misses" if cached is None else "cache_hits")
         if cached is not None:
             return cached
-        future: Future[tuple[Answer, Hashable]] = Future()
-        self._queue.append((query, future))
-        self._thread.submit(self._answer_queue)
-        answer, state = self._wait(future)
-        self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
+        answer, state = self._wait(Waiting(client, query))
+        answer = self._with_hints(answer, query)
+        if state_of(self.current_index()) == state:  # Else the hints are of another moment than the answer.
+            self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
         return answer
 
-    def run(self, work: Callable[[Index], T]) -> T:
+    def run(self, work: Callable[[Index], T], *, client: str = "") -> T:
         """Run other work that needs the model, in its turn.
 
         Args:
             work: Called with the index in the thread that answers queries.
+            client: Who asks.
 
         Returns:
             What the work returns.
@@ -157,45 +187,77 @@ class Batcher:
         Raises:
             Refusal: If it takes too long; also raises the errors of the work.
         """
-        return self._wait(self._thread.submit(lambda: work(self.current_index())))
+        return self._wait(Waiting(client, work))
 
     def close(self) -> None:
         """Finish the queue, then end the thread."""
         self._thread.shutdown(wait=True)
 
-    def _wait(self, future: Future[T]) -> T:
+    def _with_hints(self, answer: Answer, query: Query) -> Answer:
+        """In the thread of the request, as others wait for the one that answers; and one at a time."""
+        with self._hinting:
+            return self.current_index().with_hints(answer, query)
+
+    def _wait(self, waiting: Waiting) -> Any:
+        self._queue.append(waiting)
+        self._thread.submit(self._answer_queue)
         try:
-            return future.result(timeout=self.seconds)
+            return waiting.future.result(timeout=self.seconds)
         except FutureTimeout as problem:
-            future.cancel()
+            waiting.future.cancel()
             sentence = f"no answer within {self.seconds:g} s; the server is busy; try again"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS) from problem
 
     def _answer_queue(self) -> None:
-        """Answer all queries that wait; the turns of queries that joined another's batch have nothing to do."""
-        batch: list[tuple[Query, Future[tuple[Answer, Hashable]]]] = []
-        while self._queue and len(batch) < BATCH:
-            query, future = self._queue.popleft()
-            if future.set_running_or_notify_cancel():
-                batch.append((query, future))
-        if not batch:
-            return
-        self.metrics.batch(len(batch))
-        answers: list[Answer | SubtextError] = []
-        state: Hashable = None
+        """Answer a batch of those that wait; the turns of queries that joined another's batch have nothing to do."""
         try:
             index = self.current_index()
-            state = state_of(index)
-            answers = index.answer_many([query for query, _ in batch])
-        finally:
-            # Any failure is raised where a client waits.
-            problem = sys.exc_info()[1]
-            for position, (_, future) in enumerate(batch):
-                result = problem if problem is not None else answers[position]
-                if isinstance(result, Answer):
-                    future.set_result((result, state))
+        except BaseException as problem:  # noqa: BLE001  (raised where a client waits)
+            while self._queue:
+                waiting = self._queue.popleft()
+                if waiting.future.set_running_or_notify_cancel():
+                    waiting.future.set_exception(problem)
+            return
+        batch = self._batch(index)
+        queries = [one for one in batch if isinstance(one.work, Query)]
+        if queries:
+            self.metrics.batch(len(queries))
+            state: Hashable = None
+            answers: Sequence[Answer | BaseException]
+            try:
+                # One moment: the answers are remembered as those of this state.
+                with index.store.reading():
+                    state = state_of(index)
+                    answers = index.answer_many([one.work for one in queries], hints=False)  # type: ignore[misc]
+            except BaseException as problem:  # noqa: BLE001
+                answers = [problem] * len(queries)
+            for one, answer in zip(queries, answers, strict=True):
+                if isinstance(answer, Answer):
+                    one.future.set_result((answer, state))
                 else:
-                    future.set_exception(result)
+                    one.future.set_exception(answer)
+        for one in batch:
+            if not isinstance(one.work, Query):
+                try:
+                    one.future.set_result(one.work(index))
+                except BaseException as problem:  # noqa: BLE001
+                    one.future.set_exception(problem)
+
+    def _batch(self, index: Index) -> list[Waiting]:
+        """Take from the queue what is answered next: one of each client, and all that adds little."""
+        batch: list[Waiting] = []
+        later: list[Waiting] = []
+        taken: set[str] = set()
+        while self._queue and len(batch) < BATCH:
+            waiting = self._queue.popleft()
+            alone = not (isinstance(waiting.work, Query) and index.batches(waiting.work))
+            if alone and waiting.client in taken:
+                later.append(waiting)
+            elif waiting.future.set_running_or_notify_cancel():
+                batch.append(waiting)
+                taken.update([waiting.client] if alone else [])
+        self._queue.extendleft(reversed(later))
+        return batch
 
 
 class Library:
@@ -206,36 +268,44 @@ class Library:
         open_index: Opens it; called again when it was re-embedded with another model.
         settings: The settings of the server.
         metrics: Counts of this process.
-        decoding: Bounds the memory of decoding.
+        decoder: Makes thumbnails.
     """
 
     def __init__(
-        self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics, decoding: Decoding
+        self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics, decoder: Decoder
     ) -> None:
-        self.name = name
+        self.name, self._settings, self._decoder = name, settings, decoder
         self._open = open_index
-        self._index = open_index()
+        # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
+        self.storage_dir = Path(settings.storage_dir) / name if settings.storage_dir else None
+        self._index = self._opened()
         self._checked = time.monotonic()
-        self._swept = -1
+        self._swept: Revision | None = None
         self._reopening = threading.Lock()
         store, limits = self._index.store, settings.limits
-        # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
-        self.storage = storage_of(store, Path(settings.storage_dir) / name if settings.storage_dir else None)
-        added = [] if self.storage is None else [self.storage / ADDED]
-        folders = [Path(store.manifest.root), *added, *map(Path, settings.image_folders)]
-        self.thumbnails = Thumbnails(folders, self.storage, decoding)
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
         self.fields: Cache[Any] = Cache(10)
-        if self.storage is not None and (self.storage / ADDED).is_dir():
+        if self.home is not None and (self.home / ADDED).is_dir():
             # Another process may be writing, or the folder be read-only: then the next addition does it.
-            with suppress(Refusal, OutputError), changing(store, "serve", self.storage):
-                remove_orphans(store, self.storage)
+            with suppress(Refusal, OutputError), changing(store, "serve", self.storage_dir):
+                remove_orphans(store, self.storage_dir)
+
+    def _opened(self) -> Index:
+        """The index that is now at its place, and what depends on it."""
+        index = self._open()
+        store = index.store
+        storage_of(store, self.storage_dir)  # Raises for an index with links in it.
+        self.home = Path(store.path) if isinstance(store, Folder) else self.storage_dir
+        added = [] if self.home is None else [self.home / ADDED]
+        folders = [Path(store.manifest.root), *added, *map(Path, self._settings.image_folders)]
+        self.thumbnails = Thumbnails(folders, self.storage_dir, self._decoder)
+        return index
 
     @property
     def index(self) -> Index:
-        """The index: a new one soon after it was re-embedded with another model.
+        """The index: a new one soon after another one, or one with another model, has taken its place.
 
         Raises:
             IndexMovedError: While the server of a database is away.
@@ -243,16 +313,19 @@ class Library:
         now = time.monotonic()
         if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):
             try:
-                self._checked = now
                 if self._index.store.was_replaced:
-                    self._index = self._open()
+                    self._index = self._opened()
                 # Other processes may have deleted items.
                 with self._index.store.reading() as view:
-                    generation = view.generation
-                if generation != self._swept:
+                    revision = view.revision
+                if revision != self._swept:
                     with suppress(OutputError, SearchIndexError):
                         self.sweep({})
-                        self._swept = generation
+                        self._swept = revision
+                self._checked = now
+            except SubtextError:
+                self._checked = now - CHECK_SECONDS + AGAIN_SECONDS
+                raise
             finally:
                 self._reopening.release()
         return self._index
@@ -269,10 +342,10 @@ class Library:
             deleted: See `remove_traces`; the index names their texts, and other deleted items.
         """
         store = self._index.store
-        if self.storage is not None and not isinstance(store, Folder):
+        if self.storage_dir is not None and not isinstance(store, Folder):
             with store.reading() as view:
                 hashes = [bytes(digest).hex() for (digest,) in view.records("deleted")]
-            remove_traces(self.storage, {**dict.fromkeys(hashes, ()), **deleted})
+            remove_traces(self.storage_dir, {**dict.fromkeys(hashes, ()), **deleted})
 
 
 class ServerState:
@@ -290,7 +363,8 @@ class ServerState:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.decoding = Decoding(settings.limits.pixels)
+        # Images of requests do not delay the thumbnails.
+        self.uploads, self.shown = Decoder(settings.limits.pixels), Decoder(settings.limits.pixels)
         self.libraries: dict[str, Library] = {}
         self.reranker: Reranker | None = None
         if settings.rerank is not None:
@@ -307,10 +381,10 @@ class ServerState:
                 ).with_model(),
                 settings,
                 self.metrics,
-                self.decoding,
+                self.shown,
             )
-        storage = next(iter(self.libraries.values())).storage
-        self.log = RequestLog((storage or "-") if settings.log == "index" else settings.log)
+        home = next(iter(self.libraries.values())).home
+        self.log = RequestLog((home or "-") if settings.log == "index" else settings.log)
         local = LOOPBACK if settings.host in ("127.0.0.1", "::1", "localhost") else ()
         self.allowed_hosts = frozenset((*local, *settings.allowed_hosts))
 
@@ -370,4 +444,6 @@ class ServerState:
         """Finish the queries that wait, and close files."""
         for library in self.libraries.values():
             library.batcher.close()
+        self.uploads.close()
+        self.shown.close()
         self.log.close()

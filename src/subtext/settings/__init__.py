@@ -11,6 +11,7 @@ from subtext.settings.command import command
 from subtext.settings.field import Field, did_you_mean
 from subtext.settings.marks import Commas, Flag, Interval, IsPath, Metavar, OptionGroup, Shown, Unfold
 from subtext.settings.reader import fields_of, objects_of
+from subtext.settings.values import require_path
 
 __all__ = [
     "Commas",
@@ -26,4 +27,5 @@ __all__ = [
     "did_you_mean",
     "fields_of",
     "objects_of",
+    "require_path",
 ]

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from subtext.errors import ArgumentError, SubtextError
-from subtext.settings.marks import Interval
+from subtext.settings.marks import Interval, IsPath
+from subtext.settings.values import shown, why_no_path, why_no_text
 
 ACCEPTED: dict[Any, type] = {bool: bool, int: Integral, float: Real, str: str, Path: os.PathLike}
 """Type of a setting -> what is accepted for it."""
@@ -124,10 +125,26 @@ class Field:
                 raise self._refused(" or ".join(_NAMES[kind] for kind in self.accepted), value, error)
         if self.interval is not None and isinstance(value, int | float) and value not in self.interval:
             raise self._refused(str(self.interval), value, error)
+        if reason := self.why_not(value):
+            raise error(f"{self.name} {reason}", field=self.name)
         return value
 
+    def why_not(self, value: object) -> str:
+        """Why a value is neither text nor a path, where this setting is one of them.
+
+        Args:
+            value: Of any type.
+
+        Returns:
+            What it needs, what it got and what to do; empty where it is one.
+        """
+        is_path = self.type is Path or (value and any(isinstance(mark, IsPath) for mark in self.marks))
+        if is_path and isinstance(value, str | os.PathLike) and "://" not in str(value):
+            return why_no_path(value)
+        return why_no_text(value) if isinstance(value, str) else ""
+
     def _refused(self, needs: str, value: Any, error: _ErrorClass) -> SubtextError:
-        got = repr(value)
+        got = shown(value) if isinstance(value, str) else repr(value)
         if hasattr(value, "shape"):
             advice = "; save it" if os.PathLike in (self.accepted or ()) else ""
             got = f"an array of shape {tuple(value.shape)}{advice}"
@@ -151,4 +168,4 @@ def did_you_mean(kind: str, name: str, names: Mapping[str, object]) -> str:
     if told and len(words) > 3 and not get_close_matches(name, list(names), n=1, cutoff=0.8):
         matches = [min(told, key=lambda key: len(told[key]))]
     hint = f"did you mean {' or '.join(matches)}?" if matches else f"there are {', '.join(names) or 'none'}"
-    return f"there is no {kind} called '{name}'; {hint}"
+    return f"there is no {kind} called {shown(name)}; {hint}"

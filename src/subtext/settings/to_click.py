@@ -10,11 +10,61 @@ import click
 
 from subtext.errors import ArgumentError
 from subtext.settings.field import Field
+from subtext.settings.values import shown, why_no_path, why_no_text
 
-PATH = click.Path(path_type=Path)
-"""Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there."""
 _ADDRESSES = ("INDEX", "NEW", "BACKUP")
 """Metavars of paths that may be an address in a database, which stays as it was typed."""
+
+
+class PathType(click.Path):
+    """Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there.
+
+    Args:
+        address: Whether it may also be an address in a database, which stays text.
+    """
+
+    def __init__(self, *, address: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self.address = address
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path that a word is.
+
+        Args:
+            value: As it was typed.
+            param: Of the command.
+            ctx: Of the call.
+
+        Returns:
+            A path; an address as text.
+        """
+        if self.address and "://" in str(value):
+            return TEXT.convert(value, param, ctx)
+        if reason := why_no_path(value):
+            self.fail(reason, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class TextType(click.types.StringParamType):
+    """Any text that can be written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text that a word is.
+
+        Args:
+            value: As it was typed.
+            param: Of the command.
+            ctx: Of the call.
+
+        Returns:
+            The text.
+        """
+        if reason := why_no_text(str(value)):
+            self.fail(reason, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH, TEXT = PathType(), TextType()
 
 
 def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
@@ -31,7 +81,9 @@ def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
     if field.choices is not None:
         kind = click.Choice(list(field.choices))
     elif field.type is Path:
-        kind = _path if field.metavar in _ADDRESSES else PATH
+        kind = PathType(address=field.metavar in _ADDRESSES)
+    elif field.type is str:
+        kind = TEXT
     elif field.interval is not None and not of_recipe:
         low, high = field.interval.minimum, field.interval.maximum
         if field.type is int:
@@ -61,12 +113,8 @@ def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
     if field.commas:
         typed = None if field.default is None else ",".join(map(str, field.default))
         read = partial(_read_commas, field)
-        return click.Option(flags, callback=read, metavar=field.metavar, default=typed, **common)
+        return click.Option(flags, type=TEXT, callback=read, metavar=field.metavar, default=typed, **common)
     return click.Option(flags, type=kind, multiple=field.multiple, metavar=field.metavar, **common)
-
-
-def _path(name: str) -> str | Path:
-    return name if "://" in name else Path(name)
 
 
 def _read_commas(field: Field, ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
@@ -80,5 +128,5 @@ def _read_commas(field: Field, ctx: click.Context, param: click.Parameter, value
         kind = {int: "whole numbers", float: "numbers"}.get(field.type, "values")
         span = f", each {field.interval}" if field.interval else ""
         span += f", each one of {', '.join(field.choices)}" if field.choices else ""
-        raise click.BadParameter(f"'{value}' needs {kind} with commas between them{span}") from None
+        raise click.BadParameter(f"{shown(value)} needs {kind} with commas between them{span}") from None
     return values

@@ -73,9 +73,9 @@ def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
     ended = _ENDED if snapshot.state["offset"] == 0 else ""
     new = run / FOLDER / f"{_PREFIX}{snapshot.step:08d}{ended}"
     write_folder(new, fill)
-    folders = _folders(run)
-    folder = folders.index(new) + 1
-    for old in [*folders[: max(folder - keep, 0)], *folders[folder:]]:
+    before = [folder for folder in _folders(run) if folder < new]
+    after = [folder for folder in _folders(run) if folder > new]
+    for old in [*before[: max(len(before) + 1 - keep, 0)], *after]:
         shutil.rmtree(old, ignore_errors=True)
 
 

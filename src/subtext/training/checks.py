@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from subtext.data.text import cut_note
 from subtext.errors import OutputError, Setting, TrainingError
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Neighbourhood
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted, json_text, listed
 from subtext.training.optimiser import FreezeSchedule, parameter_groups, stage
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
@@ -161,7 +160,7 @@ def not_finite(train: Dataset, rows: NDArray[np.int64], *, epoch: int, batch: in
         facts = {"epoch": epoch, "batch": batch, "pairs": pairs}
         # The loss is the error to raise, also where the disk is full.
         with suppress(OutputError):
-            write_text(file, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
+            write_text(file, json_text(facts, indent=1) + "\n")
             names_file = f" (all of them: {file})"
     shown = listed([f"{pair['image']} / {pair['text']}" for pair in pairs], 10)
     return TrainingError(

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from subtext.data.dataset import Dataset
-from subtext.models.checkpoint import fingerprint as weights_fingerprint
-from subtext.models.feature_cache import open_cached_branch, why_not_cacheable, write_cache
+from subtext.data.output_cache import OutputCache, user_cache
+from subtext.errors import OutputError
+from subtext.models.feature_cache import cached_branch, why_not_cacheable
 from subtext.models.model import Branch, Model
+from subtext.text_helpers import size
 from subtext.training.optimiser import FreezeSchedule
 from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes
@@ -16,7 +18,7 @@ from subtext.training.setup import Setup
 
 
 def working_model(
-    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunConfig, processes: Processes
+    setup: Setup, sets: Sequence[Dataset | None], own: Path, *, run: RunConfig, processes: Processes
 ) -> tuple[Model, list[str]]:
     """The model to train, which shares every learning module with the recipe's, and notes on it.
 
@@ -26,8 +28,8 @@ def working_model(
     Args:
         setup: Model, plan, phases, and what methods read beside a batch.
         sets: Training pairs and validation pairs, where there are any.
-        cache: Folder for the outputs of frozen encoders.
-        run: Precision of the cache.
+        own: Folder of this training for the outputs of frozen encoders, where the user's cache does not take them.
+        run: Its cache, where it names one, and the precision.
         processes: The first one writes the cache.
 
     Returns:
@@ -48,12 +50,29 @@ def working_model(
         if reason is not None:
             notes.append(f"the frozen {modality} encoder runs at every step: {reason}")
             continue
-        weights = weights_fingerprint(branch.encoder.state_dict())
-        if processes.first:
-            write_cache(branch, items, cache, weights=weights, precision=run.cache_precision, device=processes.device)
-        processes.wait()
-        branches[modality] = open_cached_branch(branch, items, cache, weights=weights, precision=run.cache_precision)
-        notes.append(f"the frozen {modality} encoder was run once; its outputs are read from {cache}")
+        # A large training, or a full disk, need not end for want of a cache that others share.
+        caches = [user_cache(), OutputCache(own)] if run.cache is None else [OutputCache(Path(run.cache))]
+        for cache in filter(None, caches):
+            problem: OutputError | None = None
+            try:
+                if processes.first:
+                    read = cached_branch(branch, items, cache, device=processes.device, precision=run.cache_precision)
+            except OutputError as error:
+                problem = error
+            if not processes.broadcast([float(problem is not None)])[0]:
+                break
+            if problem is not None and cache is not caches[-1]:
+                notes.append(f"{problem}; until then, the outputs of this training are in its own folder, {own}")
+        else:
+            raise problem or OutputError(f"{caches[-1]} could not be written by the first process")
+        if not processes.first:
+            read = cached_branch(branch, items, cache, device=processes.device, precision=run.cache_precision)
+        branches[modality] = read
+        limit = "" if cache.limit is None else f" of at most {size(cache.limit)}"
+        notes.append(
+            f"the frozen {modality} encoder was run once; its outputs are read from {cache.folder} "
+            f"({size(cache.size)}{limit})"
+        )
     if (branches["image"], branches["text"]) == (setup.model.image, setup.model.text):
         return setup.model, notes
     return Model(branches["image"], branches["text"], setup.model.similarity), notes

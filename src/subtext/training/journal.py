@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from subtext.data.atomic import written_to
 from subtext.errors import RequirementError
 from subtext.report.progress import Estimate
-from subtext.text_helpers import install_hint
+from subtext.text_helpers import install_hint, json_text
 from subtext.training.checkpoints import TrainState
 from subtext.training.plan import Plan
 from subtext.training.setup import TrainingProgress
@@ -64,7 +63,7 @@ class Journal:
             values: The rest of the line; its numbers go to TensorBoard too, at their "step".
         """
         with written_to(self._path):
-            self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+            self._file.write(json_text({"event": event, **values}) + "\n")
             self._file.flush()
         if self._board is not None:
             for name, value in _numbers(values):

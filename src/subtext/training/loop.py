@@ -20,7 +20,7 @@ from torch import Tensor
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.errors import OutputError, SubtextError
+from subtext.errors import CheckpointError, OutputError, SubtextError
 from subtext.evaluation import embed_pairs
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
@@ -41,9 +41,11 @@ from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes
 from subtext.training.run_folder import (
     NOT_FINITE,
+    OpenedFolder,
     RunFolder,
     load_weights,
     open_finished,
+    opened_folder,
     prepare_folder,
     start_run,
     starting_record,
@@ -88,8 +90,8 @@ def fit(
         The model with its kept weights, the record and notes.
 
     Raises:
-        CheckpointError: For a folder that is not empty when not resuming, and when what is resumed was another
-            training.
+        CheckpointError: For a folder that is not empty when not resuming, when what is resumed was another training,
+            when another training writes there, and when the folder is renamed, removed or replaced meanwhile.
         OutputError: If the folder cannot be written.
         TrainingError: If it cannot be trained by this plan, and if a loss or gradient is not finite, the last
             checkpoint staying as it is.
@@ -109,27 +111,32 @@ def fit(
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         earlier = start_run(out, record, resume=run.resume)
         processes.wait()  # Until all have looked: the first one writes from here on.
-        if earlier is not None and earlier.status == "finished":
-            return open_finished(setup, out, earlier, processes, report)
-        notes += validate_plan(setup, train, processes)
-        snapshot: Snapshot | None = None
-        if earlier is not None:
-            record = with_results(record, earlier)
-            snapshot, damaged = newest_snapshot(out)
-            notes += damaged
-        processes.wait()
-        if processes.first:
-            prepare_folder(out, setup.model, record)
-        processes.wait()
-        # Before frozen encoders are run: their pretrained weights may be new.
-        load_weights(out, setup.model, snapshot)
-        setup.model.to(processes.device)
-        processes.same_start(setup.model)
-        cache = Path(run.cache or out / CACHE)
-        working, cache_notes = working_model(setup, (train, val), cache, run=run, processes=processes)
-        trainer = Trainer(setup, working, train, val, out, run, processes, extras, banks, record=record)
-        notes += [*trainer.notes, *cache_notes]
-        return trainer.run(snapshot, report=report, notes=list(dict.fromkeys(notes)))
+        if earlier is None or earlier.status != "finished":
+            notes += validate_plan(setup, train, processes)
+        with opened_folder(out, processes) as opened:
+            # Once more: until the folder was locked, another training may have written there.
+            earlier = start_run(opened.inner, record, resume=run.resume)
+            if earlier is not None and earlier.status == "finished":
+                return open_finished(setup, opened, earlier, processes, report)
+            snapshot: Snapshot | None = None
+            if earlier is not None:
+                record = with_results(record, earlier)
+                snapshot, damaged = newest_snapshot(opened.inner)
+                notes += damaged
+            processes.wait()
+            if processes.first:
+                prepare_folder(opened.inner, setup.model, record)
+            processes.wait()
+            # Before frozen encoders are run: their pretrained weights may be new.
+            load_weights(opened.inner, setup.model, snapshot)
+            setup.model.to(processes.device)
+            processes.same_start(setup.model)
+            working, cache_notes = working_model(
+                setup, (train, val), opened.inner / CACHE, run=run, processes=processes
+            )
+            trainer = Trainer(setup, working, train, val, opened, run, processes, extras, banks, record=record)
+            notes += [*trainer.notes, *map(opened.named, cache_notes)]
+            return trainer.run(snapshot, report=report, notes=list(dict.fromkeys(notes)))
 
 
 class Trainer:
@@ -140,7 +147,7 @@ class Trainer:
         working: The model that is trained: the same modules, or cached outputs in place of frozen encoders.
         train: Pairs to learn from.
         val: Pairs to select the epoch by; None for none.
-        out: The run's folder.
+        opened: The run's folder.
         options: How it is run.
         processes: This process among others.
         extras: What methods read beside every batch.
@@ -159,7 +166,7 @@ class Trainer:
         working: Model,
         train: Dataset,
         val: Dataset | None,
-        out: Path,
+        opened: OpenedFolder,
         options: RunConfig,
         processes: Processes,
         extras: Sequence[ExtraReader],
@@ -187,7 +194,7 @@ class Trainer:
             banks=banks,
         )
         self.steps = len(self.batches(0)) * setup.plan.epochs
-        self.folder = RunFolder(out, record, self.state, first=processes.first)
+        self.folder = RunFolder(opened, record, self.state, first=processes.first)
         about = {"model": {"model": record.model, "seed": options.seed}, "split": record.data.val_split}
         self.validator = Validator(
             working, val, setup, self.stepper, processes, about=about, seed=options.seed, workers=options.workers
@@ -239,6 +246,8 @@ class Trainer:
                     last = state.step
                     for stop_now in self.epoch_steps(stop):
                         progress.tick()
+                        if first:
+                            folder.opened.require()
                         if journal is not None and state.step // run.log_every > last // run.log_every:
                             journal.write("step", progress.line())
                         every = run.checkpoint_every
@@ -283,14 +292,16 @@ class Trainer:
                 remove_checkpoints(folder.path)
             self.processes.wait()
         except SubtextError:
-            # A full disk takes no record either; the first error is the one to raise.
-            with suppress(OutputError):
+            # A full disk takes no record either, nor does a folder that is gone; the first error is the one to raise.
+            with suppress(OutputError, CheckpointError):
                 folder.write_record("stopped")
             raise
         finally:
             if journal is not None:
                 journal.close()
-        return TrainResult(run=folder.path, model=self.setup.model.eval(), record=folder.record, notes=tuple(messages))
+        return TrainResult(
+            run=folder.opened.path, model=self.setup.model.eval(), record=folder.record, notes=tuple(messages)
+        )
 
     def epoch_steps(self, stop: threading.Event) -> Iterator[bool]:
         """Train the rest of the present epoch.

@@ -115,7 +115,8 @@ class Plan:
         weight_average: "none", or the average of the weights that is evaluated and saved: "ema" or "swa".
         ema_decay: Decay of the average at each step, in [0, 1), for "ema".
         swa_start: Share of the epochs before averaging starts, in [0, 1), for "swa".
-        patience: Stop after N epochs without improvement; 0 for never.
+        patience: Stop after N epochs without improvement; 0 for never. On frozen encoders 4, unless it is named or
+            `select` is "last".
         caption_sampling: Pairs of an epoch: "all" pairs once; "one" random text per image; or "together", each image
             with all its texts.
         drop_last: Drop the last batch of an epoch if it is smaller.
@@ -175,7 +176,9 @@ class Plan:
     weight_average: Annotated[Literal["none", "ema", "swa"], "average the weights for evaluation and saving"] = "none"
     ema_decay: Annotated[float, "decay of the average at each step", Interval(0, below=1), _EMA] = 0.999
     swa_start: Annotated[float, "share of the epochs before averaging starts", Interval(0, below=1), _SWA] = 0.6
-    patience: Annotated[int, "stop after N epochs without improvement; 0 for never", Interval(0)] = 0
+    patience: Annotated[
+        int, "stop after N epochs without improvement; 0 for never; 4 on frozen encoders unless given", Interval(0)
+    ] = 0
     caption_sampling: Annotated[
         Literal["all", "one", "together"],
         "all: every pair once per epoch; one: every image once, with a random text; together: every image with all "
@@ -251,7 +254,7 @@ class RunConfig:
         checkpoint_every: Steps between checkpoints; 0 for none within an epoch. The end of each epoch always has one.
         keep_checkpoints: Checkpoints to keep. They are deleted when the training is finished.
         save_every_epochs: Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.
-        cache: Folder for the outputs of frozen encoders; None for `cache` in the run's folder.
+        cache: Folder for the outputs of frozen encoders; None for the cache that all commands of the user share.
         tensorboard: Also write TensorBoard logs (extra: tensorboard).
         cache_precision: Precision of the stored outputs of frozen encoders. float16 halves their size and changes the
             features by about 0.05 %. `resume` needs the same precision.
@@ -272,7 +275,7 @@ class RunConfig:
     checkpoint_every: Annotated[int, "Steps between checkpoints; 0: at the end of each epoch.", Interval(0)] = 0
     keep_checkpoints: Annotated[int, "Checkpoints to keep.", Interval(1)] = 2
     save_every_epochs: Annotated[int, "Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.", Interval(0)] = 0
-    cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: RUN/cache."] = None
+    cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: the user's cache."] = None
     tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard)."] = False
     cache_precision: Literal["float32", "float16"] = "float32"
     log_every: int = 50

@@ -10,6 +10,7 @@
     RUN/nan.json                                           the pairs of a batch whose loss was not finite
     RUN/start.json, start.npz, kept.json, kept.npz         validation before training, and with the kept weights, for
                                                            `subtext compare`, where epoch 0 takes part in the selection
+    RUN/.lock                                              while it trains: locked against other trainings
 
 At the end model.safetensors has all weights. Once the record says "finished", checkpoints, frozen.safetensors and cache
 are not needed, and are removed. That record is written last: a kill before it leaves the checkpoints, from which the
@@ -18,7 +19,9 @@ training can be resumed; a kill after it leaves at worst some files that the nex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +30,8 @@ from torch import Tensor
 
 from subtext.data.atomic import write_text, written_to
 from subtext.data.dataset import Dataset, fingerprint
-from subtext.errors import CheckpointError
+from subtext.data.locks import acquire
+from subtext.errors import CheckpointError, SubtextError
 from subtext.evaluation import Result
 from subtext.models.checkpoint import (
     ASSETS,
@@ -54,9 +58,131 @@ from subtext.training.processes import Processes
 from subtext.training.setup import Setup, TrainingProgress, TrainResult
 from subtext.version import __version__, require_same_draws
 
-CARD, EPOCHS, NOT_FINITE = "README.md", "epochs", "nan.json"
+CARD, EPOCHS, NOT_FINITE, LOCK = "README.md", "epochs", "nan.json", ".lock"
 START, KEPT = "start", "kept"
 """Names of the validation before training, and of that with the kept weights."""
+
+
+class OpenedFolder:
+    """The folder of a training as it was opened: what another folder at its path later holds is never touched.
+
+    Args:
+        path: The folder; it exists.
+        descriptor: Of the folder.
+
+    Attributes:
+        path: As it was given.
+        inner: The folder by its descriptor, wherever it is now; its path on a system that has no such name.
+        descriptor: Of the folder.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self._absolute, self.descriptor = path, path.absolute(), descriptor
+        by_descriptor = Path(f"/proc/self/fd/{descriptor}")
+        self.inner = by_descriptor if by_descriptor.exists() else path
+
+    @property
+    def moved(self) -> bool:
+        """Whether something else, or nothing, is at its path now."""
+        try:
+            return not os.path.samestat(self._absolute.stat(), os.fstat(self.descriptor))
+        except OSError:
+            return True
+
+    def require(self) -> None:
+        """Require that the folder is still at its path.
+
+        Raises:
+            CheckpointError: If it was renamed, removed or replaced.
+        """
+        if self.moved:
+            now = "something else is there now" if os.path.lexists(self._absolute) else "nothing is there now"
+            raise CheckpointError(
+                f"{self.path} needs to stay at its path while it trains; it was renamed or removed, and {now}, which "
+                "stays as it is; if the run was renamed, go on with --resume and its new path"
+            )
+
+    def named(self, text: str) -> str:
+        """A text with the path of the folder as it was given.
+
+        Args:
+            text: May name the folder by its descriptor.
+
+        Returns:
+            The text.
+        """
+        return text if self.inner == self.path else text.replace(str(self.inner), str(self.path))
+
+
+@contextmanager
+def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
+    """Open the folder of a training and lock it against others; it is made where it is missing.
+
+    The system frees the lock of a process that ends, however it ends.
+
+    Args:
+        path: The folder.
+        processes: The first one makes and locks the folder for all.
+
+    Yields:
+        The folder. Errors of the block name it by its path, and say so where it was renamed, removed or replaced.
+
+    Raises:
+        CheckpointError: If another training is writing there, and if the folder does not stay at its path.
+        OutputError: If the folder cannot be written, or its disk has no locks.
+    """
+    busy, lock = "", -1
+    failed: SubtextError | None = None
+    if processes.first:
+        try:
+            with written_to(path):
+                path.mkdir(parents=True, exist_ok=True)
+            lock, busy = _locked(path)
+        except SubtextError as problem:
+            failed = problem
+    outcome = processes.broadcast([float(bool(busy)) + 2 * float(failed is not None)])[0]
+    if outcome:
+        raise failed or CheckpointError(
+            f"{path} takes one training at a time; {busy or 'another process is writing'}; wait until it is done, or "
+            "train in another folder"
+        )
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    opened = OpenedFolder(path, descriptor)
+    try:
+        yield opened
+        opened.require()
+    except (SubtextError, OSError) as problem:
+        opened.require()
+        if isinstance(problem, SubtextError):
+            problem.args = tuple(opened.named(part) if isinstance(part, str) else part for part in problem.args)
+        raise
+    finally:
+        if processes.first:
+            with suppress(OSError):
+                os.unlink(LOCK, dir_fd=descriptor)
+            os.close(lock)
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> tuple[int, str]:
+    """The descriptor of the locked file, or who has the lock."""
+    file = path / LOCK
+    while True:
+        with written_to(file):
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            busy = acquire(
+                descriptor, file, verb="subtext train", advice="train in a folder on another disk, such as a local one"
+            )
+            # A training that ended meanwhile has removed the file that was opened here.
+            if busy or (file.exists() and os.path.samestat(file.stat(), os.fstat(descriptor))):
+                if busy:
+                    os.close(descriptor)
+                return descriptor, busy
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def starting_record(
@@ -110,7 +236,7 @@ def start_run(out: Path, record: Record, *, resume: bool) -> Record | None:
         CheckpointError: If the folder holds something and `resume` is False, holds things but no training, or holds the
             training of another record.
     """
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if not out.exists() or (out.is_dir() and all(path.name == LOCK for path in out.iterdir())):
         return None
     if not out.is_dir():
         raise CheckpointError(f"--out needs a folder; {out} is a file; name another")
@@ -151,15 +277,13 @@ def prepare_folder(out: Path, model: Model, record: Record) -> None:
     """Write what makes a folder a run, before the first step.
 
     Args:
-        out: The folder.
+        out: The folder; it exists.
         model: Its assets are written where there are none.
         record: Written first: a folder without a record is not recognised as a run by the next --resume.
 
     Raises:
         OutputError: If the folder cannot be written.
     """
-    with written_to(out):
-        out.mkdir(parents=True, exist_ok=True)
     clean(out)
     (out / NOT_FINITE).unlink(missing_ok=True)
     save_record(out, record)
@@ -178,7 +302,9 @@ def load_weights(out: Path, model: Model, snapshot: Snapshot | None) -> None:
     Raises:
         CheckpointError: If they are of another model.
     """
-    saved = read_tensors(out / FROZEN) if (out / FROZEN).is_file() else {}
+    present = model.state_dict()
+    saved = {name: present[name] for name in model.installed}
+    saved |= read_tensors(out / FROZEN) if (out / FROZEN).is_file() else {}
     try:
         saved |= {} if snapshot is None else snapshot.tensors["weights"]
         model.load_state_dict(saved, strict=snapshot is not None)
@@ -187,13 +313,17 @@ def load_weights(out: Path, model: Model, snapshot: Snapshot | None) -> None:
 
 
 def open_finished(
-    setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[TrainingProgress], None] | None
+    setup: Setup,
+    opened: OpenedFolder,
+    record: Record,
+    processes: Processes,
+    report: Callable[[TrainingProgress], None] | None,
 ) -> TrainResult:
     """Open the run of a finished training, and remove what a kill in its last moment left behind.
 
     Args:
         setup: As the recipe made it.
-        out: The run's folder.
+        opened: The run's folder.
         record: Of the run.
         processes: The first one removes and reports.
         report: Called once.
@@ -204,36 +334,44 @@ def open_finished(
     Raises:
         CheckpointError: If the weights are of another recipe.
     """
-    note = f"{out} is finished: nothing is left to train"
+    note = f"{opened.path} is finished: nothing is left to train"
     try:
-        setup.model.load_state_dict(load_run(out)[1])
+        present = setup.model.state_dict()
+        weights = load_run(opened.inner)[1]
+        setup.model.load_state_dict({name: present[name] for name in setup.model.installed} | weights)
     except RuntimeError as problem:
         raise CheckpointError(
-            f"{out} needs the weights of its own recipe; {problem}; train in a new folder"
+            f"{opened.path} needs the weights of its own recipe; {problem}; train in a new folder"
         ) from problem
     setup.model.to(processes.device).eval()
     if processes.first:
-        remove_checkpoints(out)
+        remove_checkpoints(opened.inner)
         if report is not None:
             epochs, steps = setup.plan.epochs, record.steps
             report(TrainingProgress(record.epochs, epochs, steps, steps, float("nan"), record.best, note=note))
     processes.wait()
-    return TrainResult(run=out, model=setup.model, record=record, notes=(note,))
+    return TrainResult(run=opened.path, model=setup.model, record=record, notes=(note,))
 
 
 class RunFolder:
     """What the first process writes while a training runs.
 
     Args:
-        path: The run's folder.
+        opened: The run's folder.
         record: Of the training; each `write_record` brings it up to date.
         state: The training.
         first: Whether this is the first process; the others write nothing.
     """
 
-    def __init__(self, path: Path, record: Record, state: TrainState, *, first: bool) -> None:
-        self.path, self.record = path, record
+    def __init__(self, opened: OpenedFolder, record: Record, state: TrainState, *, first: bool) -> None:
+        self.opened, self.record = opened, record
         self._state, self._first = state, first
+
+    @property
+    def path(self) -> Path:
+        """The run's folder, to be written into; it was at its path just now."""
+        self.opened.require()
+        return self.opened.inner
 
     def write_record(self, status: Literal["training", "finished", "stopped"]) -> None:
         """Write the model card, then the record, with the results so far.
@@ -258,7 +396,7 @@ class RunFolder:
 
     def write_frozen(self) -> None:
         """Write the weights that never learn, once."""
-        frozen = self._state.weights(changing=False)
+        frozen = self._frozen()
         if self._first and frozen and not (self.path / FROZEN).is_file():
             write_tensors(self.path / FROZEN, frozen)
 
@@ -272,7 +410,12 @@ class RunFolder:
             return
         best, weights = self._state.kept, self._state.weights(changing=True)
         weights = {name: best.get(name, value) for name, value in weights.items()}
-        write_tensors(self.path / WEIGHTS, weights | (self._state.weights(changing=False) if complete else {}))
+        write_tensors(self.path / WEIGHTS, weights | (self._frozen() if complete else {}))
+
+    def _frozen(self) -> dict[str, Tensor]:
+        """The weights that never learn, but those that an installed package holds."""
+        installed = getattr(self._state.model, "installed", {})
+        return {name: it for name, it in self._state.weights(changing=False).items() if name not in installed}
 
     def write_epoch(self) -> None:
         """Write the model of the epoch that has just ended as a run of its own."""

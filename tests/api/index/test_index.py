@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import tarfile
+from contextlib import closing
 from pathlib import Path
 
 import coloured_images
@@ -112,6 +114,20 @@ def test_add_rejects_other_files_with_same_ids(runs: Path, tmp_path: Path) -> No
     assert "0 items embedded, 0 unchanged, 3 with other metadata" in told, "a newer table of the same files"
     copy = shutil.copytree(c, tmp_path / "copy")
     assert "0 items embedded" in call("index", "add", index, copy, "-q").stdout, "copies are no other files"
+
+
+def test_update_with_damaged_journal_goes_on_and_deletes_nothing(place: Path) -> None:
+    index, more = place / "index", further(place, "teal", "ochre")
+    call("index", "add", index, "--data", more, "-q")
+    further(place, "teal")
+    (more / "ochre.png").unlink()
+    with closing(sqlite3.connect(index / "store-1" / "items.sqlite")) as connection, connection:
+        connection.execute("UPDATE jobs SET source = substr(source, 1, 40) WHERE number = 1")
+    assert len(ids(place)) == 14, "a search needs no journal"
+    told = call("index", "update", index, "-q")
+    assert "the record of job 1 is damaged" in told.stderr + told.stdout
+    assert "deleted" not in told.stdout and len(ids(place)) == 14, "what the record named is not known"
+    assert "1 record changed or damaged: 1" in call("index", "verify", index, code=1).stdout
 
 
 def test_update_from_one_dataset_keeps_items_of_others(place: Path, runs: Path) -> None:

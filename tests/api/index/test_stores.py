@@ -252,7 +252,7 @@ def test_server_answers_as_server_of_folder(address: str, runs: Path) -> None:
         about = mine.get("/libraries").json()["libraries"][0]
         assert (about["name"], about["image_count"], about["text_count"]) == ("library", 12, 24)
         assert 'subtext_items{library="library",side="images"} 12.0' in mine.get("/metrics").text
-        assert mine.get("/healthz").json()["status"] == "ok"
+        assert mine.get("/readyz").json()["status"] == "ready"
         every = "".join(
             mine.get(asked).text for asked in (*served_index.ASKED, "/libraries", "/metrics", "/openapi.json")
         )

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from subtext.data.prepare import resplit_groups
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError
 from subtext.retrieval import build
-from subtext.server.images import Decoding, Thumbnails
+from subtext.server.decoding import Decoder
+from subtext.server.images import Thumbnails
 
 XMP = (
     '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
@@ -101,9 +103,8 @@ def test_heic_and_avif_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in data.images.ids:
         assert np.abs(np.subtract(open_image(name, tmp_path).getpixel((9, 9)), colour)).max() < 8, name
     # A server that has not read any HEIC before shows it, too.
-    monkeypatch.delitem(Image.OPEN, "HEIF")
-    thumbnails = Thumbnails([tmp_path], None, Decoding(10**6))
-    assert thumbnails._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
+    with closing(Decoder(10**6)) as decoder:
+        assert Thumbnails([tmp_path], None, decoder)._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install '\.\[heic\]'"):
         read(tmp_path, verify=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -71,15 +72,66 @@ def plain_ranks(values: np.ndarray, ties: str) -> list[float]:
     return found
 
 
+def places(values: np.ndarray) -> list[range]:
+    """The places from 1 that each score of a row may have, over all orders of equal ones."""
+    keys = ["nan" if math.isnan(value) else value for value in values.tolist()]
+    firsts = plain_ranks(values, "min")
+    return [range(int(first), int(first) + keys.count(key)) for first, key in zip(firsts, keys, strict=True)]
+
+
 def plain(scores: np.ndarray, relevance: np.ndarray, ties: str, top: int, within: bool) -> float:
     semantic = plain_ranks(relevance, ties)
     inside = [place for place, rank in enumerate(semantic) if rank <= top]
-    mine = plain_ranks(scores[inside] if within else scores, ties)
+    mine = places(scores[inside]) if within else places(scores)
     if not within:
         mine = [mine[place] for place in inside]
     if not inside:
         return math.nan
-    return float(np.mean([min(m, semantic[p]) / max(m, semantic[p]) for m, p in zip(mine, inside, strict=True)]))
+    each = [[min(r, semantic[p]) / max(r, semantic[p]) for r in run] for run, p in zip(mine, inside, strict=True)]
+    return float(np.mean([np.mean(values) for values in each]))
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("within", [True, False])
+@pytest.mark.parametrize("kernel", [True, False])
+def test_equal_scores_count_as_the_mean_over_all_orders(ties: str, within: bool, kernel: bool) -> None:
+    """Every order of tied scores, by scores without ties: 3! x 2! of them, and all 6! of equal ones."""
+    relevance = np.array([[0.9, 0.5, 0.5, 0.2, 0.2, 0.0]])
+    for scores in (np.array([2.0, 1, 2, 0, 1, 2]), np.array([1.0, np.nan, 1, np.nan, np.nan, 2]), np.ones(6)):
+        keys = np.where(np.isnan(scores), -1, scores)
+        orders = [order for order in itertools.permutations(range(6)) if (np.diff(keys[list(order)]) <= 0).all()]
+        assert len(orders) == {2.0: 12, 1.0: 720}.get(float(keys.max()), 12)
+        untied = np.array([[-order.index(column) for column in range(6)] for order in orders], dtype=np.float32)
+        for tops in ((), (1, 2, 3, 4, 6)):
+            each = agreement(
+                untied, ranks(relevance.repeat(len(orders), 0), ties), ties, top=tops, within=within, kernel=kernel
+            )
+            found = agreement(scores[None], ranks(relevance, ties), ties, top=tops, within=within, kernel=kernel)
+            np.testing.assert_allclose(found[0], each.mean(axis=0), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("ties", TIES)
+def test_equal_scores_are_at_chance_and_those_of_the_relevance_at_the_ceiling(ties: str) -> None:
+    relevance = np.round(np.random.default_rng(5).random((9, 40)), 1)
+    best, tops = ranks(relevance, "min"), (1, 5, 39, 40)
+    chance, ceiling = among_first(best, tops, ties)
+    for scores, line in ((np.full((9, 40), 0.5), chance), (np.full((9, 40), np.nan), chance), (relevance, ceiling)):
+        found = agreement(scores, ranks(relevance, ties), ties, top=tops)
+        np.testing.assert_allclose(found, line, rtol=0, atol=1e-11)
+
+
+def test_the_order_of_a_file_means_nothing_where_scores_tie() -> None:
+    """Relevance without ties; the columns of scores and relevance in another order, in every rule and metric object."""
+    g = np.random.default_rng(6)
+    relevance, scores = g.permuted(np.tile(np.arange(60.0), (8, 1)), axis=1), np.round(g.standard_normal((8, 60)), 0)
+    order = g.permutation(60)
+    for ties in TIES:
+        for top in (0, 10):
+            metric = ASP(ties=ties, top=top)
+            first, second = (
+                metric(compare(s, r)) for s, r in ((scores, relevance), (scores[:, order], relevance[:, order]))
+            )
+            torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("ties", TIES)

@@ -63,7 +63,10 @@ def test_asp_over_n_equals_plain_loop(ties: RankTies) -> None:
                 semantic = places(values[query], ties)
                 inside = semantic <= top
                 if inside.any():
-                    mine = agreed(semantic[inside], places(row[inside], ties))
+                    first, same = places(row[inside], "min"), row[inside][:, None] == row[inside]
+                    runs = [low + np.arange(size) for low, size in zip(first, same.sum(axis=1), strict=True)]
+                    both = zip(semantic[inside], runs, strict=True)
+                    mine = np.mean([agreed(np.full(len(run), rank), run) for rank, run in both])
                     assert metric[query] == pytest.approx(mine, abs=1e-9)
                 else:
                     assert np.isnan(metric[query])

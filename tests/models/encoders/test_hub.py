@@ -180,6 +180,7 @@ def test_commands_reject_missing_model_before_torch_import(tmp_path: Path, words
     ended = without_torch("from subtext.cli import main; main()", tmp_path, NOWHERE, *arguments, "--model", MODEL)
     assert ended.returncode == 1, ended.stderr
     assert ended.stderr.startswith(f"error: --model {MODEL} needs a folder or a model of the hub; it is no folder here")
+    assert ended.stderr.endswith("; or --model starter, which is installed and needs no network\n")
     assert ended.stderr.count("\n") == 1
 
 

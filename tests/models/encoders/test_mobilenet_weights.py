@@ -15,8 +15,9 @@ from torch import Tensor
 from benchmarks.mobilenet_weights import BLOCKS, convert, write
 from subtext.data.batches import item_batch
 from subtext.data.dataset import Items
+from subtext.data.output_cache import OutputCache
 from subtext.models.encoders.vision import Vision
-from subtext.models.feature_cache import open_cached_branch, write_cache
+from subtext.models.feature_cache import cached_branch
 from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch
 from subtext.recipes.encoders import image_side
@@ -111,8 +112,7 @@ def through_the_cache(folder: Path, names: list[str], root: Path, cache: Path) -
     count = len(names)
     items = Items(names, list(names), np.arange(count), np.array(["train"] * count))
     sources = [(items, root)]
-    write_cache(branch, sources, cache, weights="w", precision="float32", device=torch.device("cpu"))
-    found = open_cached_branch(branch, sources, cache, weights="w", precision="float32")
+    found = cached_branch(branch, sources, OutputCache(cache), device=torch.device("cpu"))
     tensors = found.input_spec(item_batch(items, np.arange(count), root))
     return tensors["pooled"]
 

@@ -11,7 +11,7 @@ import pytest
 import stored_items
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.condition import as_conditions, by_dates, count_dates, matching, parse
+from subtext.retrieval.condition import as_conditions, count_dates, matching, parse, places_by_date
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.store import Store
@@ -91,13 +91,13 @@ def test_items_without_a_date_are_counted(archive: Store) -> None:
 def test_items_are_ordered_by_date(archive: Store) -> None:
     with archive.reading() as view:
         for descending in (False, True):
-            keys = by_dates(view, "images", view.keys("images"), "date", descending=descending)
-            names = [item.id for item in view.items("images", keys)]
+            places = places_by_date(view, "images", view.keys("images"), "date", descending=descending)
+            names = [item.id for item in view.items("images", [key for _, key in places])]
             known = ["rome", "circa", "range", "decade", "number", "um", "vor", "doubt", "day", "winter", "long"]
             assert names[:11] == (known[::-1] if descending else known)
             assert names[11:] == [name for name in ITEMS if name not in known]
         with pytest.raises(RequirementError, match="order needs a field with dates; 'place' is text"):
-            by_dates(view, "images", view.keys("images"), "place")
+            places_by_date(view, "images", view.keys("images"), "place")
 
 
 @pytest.mark.parametrize(

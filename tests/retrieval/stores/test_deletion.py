@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
-import killed_index
 import pytest
 import stored_items
 
@@ -13,6 +13,7 @@ from subtext.errors import SearchIndexError
 from subtext.retrieval.stores import folder as folder_module
 from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.folder import PENDING, Folder
+from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.verification import verify
 
 STEPS = {
@@ -28,36 +29,60 @@ STEPS = {
     "begin compact delete": 2,
 }
 """What is done to an index -> how many stores it has after a compaction: one that an unfinished move builds stays."""
-SEEDS = [pytest.param(seed, marks=[] if seed < 6 else pytest.mark.slow) for seed in range(50)]
+CAPTION_TEXT = "Quincunx of Zanzibar"
+SECRET = Change(
+    "images", [IndexEntry("secret", b"s", path="secret.png")], stored_items.vectors(range(500, 501), stored_items.VIEWS)
+)
+SECRET_TEXT = Change(
+    "texts",
+    [IndexEntry("secret/0", b"s", text=CAPTION_TEXT)],
+    stored_items.vectors(range(500, 501), 1),
+    links=[("secret", "secret/0")],
+)
 
 
-VERBS = ["move", "delete secret", "compact stores"]
+def with_secret(path: Path) -> Folder:
+    """An index of 40 pictures, and one more, 'secret', with a caption of words that no other has."""
+    folder = stored_items.made(path)
+    with folder.writing("add") as writer:
+        writer.put(SECRET)
+        writer.put(SECRET_TEXT)
+    folder.close()
+    return folder
 
 
-@pytest.fixture(scope="module")
-def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, float]]:
-    found = {}
-    for verb in VERBS:
-        path = tmp_path_factory.mktemp("lengths") / "index"
-        killed_index.prepared(path, verb)
-        found[verb] = killed_index.length_of(path, verb)
-    return found
+def begun(folder: Folder, letter: str) -> Folder:
+    """A store of another model beside an index, with all of its items that are not in it yet; not put in use."""
+    with folder.reading() as view:
+        ids = {item.id for item in view.items("images", view.keys("images"))}
+    new = folder.create_replacement(replace(stored_items.manifest(), fingerprint=letter * 32))
+    with new.writing("move") as writer:
+        writer.put(stored_items.images(range(40)))
+        writer.put(stored_items.texts(range(60)))
+        if "secret" in ids:
+            writer.put(SECRET)
+            writer.put(SECRET_TEXT)
+    return new
+
+
+def deleting_secret(path: Path) -> None:
+    """The picture 'secret' is deleted, with its caption."""
+    with Folder(path).writing("delete") as writer:
+        writer.delete("images", ["secret"])
 
 
 def perform(path: Path, step: str) -> None:
     folder = Folder(path)
     if step == "delete":
-        killed_index.deleting_secret(path)
+        deleting_secret(path)
     elif step == "compact":
         compact(path)
     elif step == "begin":
-        killed_index.begun(folder, "e").close()
+        begun(folder, "e").close()
     elif step == "finish":
-        folder.replace_with(killed_index.begun(folder, "e"), generation=folder.manifest.generation).close()
+        folder.replace_with(begun(folder, "e"), since=folder.manifest.revision).close()
     else:
-        folder.replace_with(
-            killed_index.begun(folder, "d" if step == "other" else "c"), generation=folder.manifest.generation
-        )
+        folder.replace_with(begun(folder, "d" if step == "other" else "c"), since=folder.manifest.revision)
     folder.close()
 
 
@@ -75,13 +100,13 @@ def found(path: Path, secrets: list[bytes]) -> list[tuple[str, bytes]]:
 
 
 PLAIN = [b"quincunx", b"zanzibar", b"secret"]
-CAPTION = [killed_index.CAPTION.encode(), b"secret"]
+CAPTION = [CAPTION_TEXT.encode(), b"secret"]
 
 
 @pytest.mark.parametrize("steps", STEPS)
 def test_deleted_bytes_are_in_no_store(tmp_path: Path, steps: str) -> None:
     path = tmp_path / "index"
-    killed_index.with_secret(path)
+    with_secret(path)
     assert found(path, CAPTION), "this finds what is there"
     for step in steps.split():
         perform(path, step)
@@ -94,35 +119,14 @@ def test_deleted_bytes_are_in_no_store(tmp_path: Path, steps: str) -> None:
     assert len(list(path.glob("store-*"))) == STEPS[steps]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("verb", VERBS)
-def test_killed_deletion_leaves_no_deleted_bytes(
-    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
-) -> None:
-    path = tmp_path / "index"
-    killed_index.prepared(path, verb)
-    killed_index.killed(path, verb, seed=seed, length=lengths[verb])
-    folder = Folder(path)
-    gone = "secret" not in stored_items.ids(folder)
-    folder.close()
-    if verb == "move" or not gone:
-        killed_index.deleting_secret(path)
-    else:
-        with Folder(path).writing("add"):
-            pass  # The next writer finishes what the killed one began.
-    assert not found(path, CAPTION)
-    compact(path)
-    assert not found(path, PLAIN) and verify(path) == []
-
-
 def test_index_open_during_move_sees_deletions(tmp_path: Path) -> None:
     path = tmp_path / "index"
-    killed_index.with_secret(path)
+    with_secret(path)
     old = Folder(path)
     assert "secret" in stored_items.ids(old)
     perform(path, "move")
     assert old.was_replaced and "secret" in stored_items.ids(old)
-    killed_index.deleting_secret(path)
+    deleting_secret(path)
     assert "secret" not in stored_items.ids(old)
     with old.reading() as view:
         assert view.search_text("quincunx", top=3) == []
@@ -134,11 +138,11 @@ def test_index_open_during_move_sees_deletions(tmp_path: Path) -> None:
 
 def test_verify_checks_every_store(tmp_path: Path) -> None:
     path = tmp_path / "index"
-    killed_index.with_secret(path)
+    with_secret(path)
     perform(path, "move")
     perform(path, "begin")
     copies = {store.name: (store / "items.sqlite").read_bytes() for store in (path / "store-1", path / "store-3")}
-    killed_index.deleting_secret(path)
+    deleting_secret(path)
     assert verify(path) == []
     for name, raw in copies.items():
         # Copied back from elsewhere.
@@ -156,23 +160,23 @@ def test_verify_checks_every_store(tmp_path: Path) -> None:
 
 def test_damaged_old_store_does_not_block_deletion(tmp_path: Path) -> None:
     path = tmp_path / "index"
-    killed_index.with_secret(path)
+    with_secret(path)
     perform(path, "move")
     (path / "store-1" / "items.sqlite").write_bytes(b"no tables" * 1000)
     assert any("damaged" in problem.what for problem in verify(path))
-    killed_index.deleting_secret(path)
+    deleting_secret(path)
     assert not (path / "store-1").exists() and verify(path) == []
 
 
 def test_locked_store_is_cleaned_by_next_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "index"
-    killed_index.with_secret(path)
+    with_secret(path)
     perform(path, "move")
     monkeypatch.setattr(folder_module, "PATIENCE", 0)
     holder = sqlite3.connect(path / "store-1" / "items.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(SearchIndexError, match="database is locked"):
-        killed_index.deleting_secret(path)
+        deleting_secret(path)
     holder.execute("ROLLBACK")
     holder.close()
     assert found(path / "store-1", CAPTION)
@@ -183,11 +187,11 @@ def test_locked_store_is_cleaned_by_next_writer(tmp_path: Path, monkeypatch: pyt
 
 def test_next_writer_removes_remains_of_killed_ones(tmp_path: Path) -> None:
     path = tmp_path / "index"
-    killed_index.with_secret(path)
+    with_secret(path)
     left = [path / "added" / ".new-17.jsonl", path / "added" / ".writing-17-x-metadata.jsonl", path / ".writing-17-x"]
     left += [path / "logs" / ".writing-17-x-serve.jsonl", path / "store-1" / ".writing-17-x-calibration.json"]
     for file in left:
         file.parent.mkdir(exist_ok=True)
-        file.write_text(killed_index.CAPTION)
-    killed_index.deleting_secret(path)
+        file.write_text(CAPTION_TEXT)
+    deleting_secret(path)
     assert not found(path, CAPTION) and not any(file.exists() for file in left)

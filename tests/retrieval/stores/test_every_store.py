@@ -12,8 +12,11 @@ import pytest
 import stored_items
 
 from subtext.errors import RequirementError, SearchIndexError
+from subtext.retrieval.calibration import Calibration, store_calibration
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.journal import journal
+from subtext.retrieval.stores.documents import CALIBRATION
+from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
@@ -174,6 +177,55 @@ def test_changes_equal_folder(place: Store, tmp_path: Path) -> None:
         assert mine.items("images", matching(mine, "images", [parse("place = Rom")]))[0].id == "p5"
     assert stored_items.answers(place, QUERIES) == stored_items.answers(folder, QUERIES)
     assert damage(place) == [] and verify(folder.path) == []
+
+
+def test_each_change_draws_another_revision_of_same_index(place: Store) -> None:
+    with place.reading() as view:
+        revisions = [view.revision]
+    with place.writing("add") as writer:
+        writer.put(stored_items.images(range(60, 61)))
+        revisions.append(writer.manifest.revision)
+        writer.delete("images", ["p60"])
+        revisions.append(writer.manifest.revision)
+        writer.compact()
+    for store in (place, open_store(place.path)):
+        with store.reading() as view:
+            revisions.append(view.revision)
+            assert view.revision.identity == store.manifest.identity
+        place.require_revision(view.revision)
+        with pytest.raises(IndexMovedError, match="replaced by another index, or moved to another model; open it aga"):
+            store.require_revision(replace(view.revision, identity="0" * 32))
+    assert revisions[-1] == revisions[-2], "a reader sees what the last change led to"
+    assert len({revision.identity for revision in revisions}) == 1
+    assert len({revision.change for revision in revisions}) == len(set(revisions)) >= 3
+
+
+def test_lost_and_foreign_changes_raise(shared: Store) -> None:
+    with shared.reading() as view:
+        now = view.revision
+    shared.require_revision(now, now)
+    shared.require_revision(now.next(), now)
+    with pytest.raises(SearchIndexError, match="the last ones were lost, and deleted items may be back; restore a bac"):
+        shared.require_revision(now, now.next())
+    with pytest.raises(SearchIndexError, match="but others than were acknowledged: its files are of two copies"):
+        shared.require_revision(now.next(), now.next())
+    with pytest.raises(SearchIndexError, match="it has those of another index"):
+        shared.require_revision(replace(now, identity="0" * 32), now)
+
+
+def test_calibration_of_another_index_raises(place: Store, folder: Folder) -> None:
+    line, last = {"xs": [0.0], "ys": [0.5]}, {"images": 1, "texts": 1}
+    other = Calibration({}, line, {}, dict(place.counts), last, folder.manifest.identity)
+    with pytest.raises(SearchIndexError, match="needs a calibration of its own; it got that of another index"):
+        store_calibration(place, other, "<svg/>")
+    assert stored_items.calibration(place) is None
+    with place.writing("calibrate") as writer:
+        writer.apply(Change(documents={CALIBRATION: other.to_json()}))
+    with pytest.raises(SearchIndexError, match="needs a calibration of its own"):
+        stored_items.calibration(place)
+    assert any("needs a calibration of its own" in problem.what for problem in damage(place))
+    store_calibration(place, replace(other, identity=place.manifest.identity), "<svg/>")
+    assert stored_items.calibration(place) is not None and damage(place) == []
 
 
 def test_empty_change_is_none_and_invalid_items_raise(place: Store) -> None:

@@ -246,7 +246,7 @@ def test_replacement_store_is_built_and_swapped(folder: Folder) -> None:
             pass
     assert folder.counts["images"] == 40 and not folder.was_replaced
     assert folder.create_replacement(other).counts["images"] == 5, "one that was cut off goes on"
-    swapped = folder.replace_with(new, generation=folder.manifest.generation)
+    swapped = folder.replace_with(new, since=folder.manifest.revision)
     assert swapped.manifest.fingerprint == "e" * 32 and swapped.counts == {"images": 5, "texts": 0}
     assert folder.was_replaced and len(stored_items.nearest(folder, QUERIES)[0]) == 5, "whoever has it open goes on"
     with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), folder.writing("add"):

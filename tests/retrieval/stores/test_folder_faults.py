@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import resource
@@ -14,128 +16,21 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
-import killed_index
 import numpy as np
 import pytest
 import stored_items
 
-from subtext.api.index.maintain import delete_from_index, index_info
-from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.errors import OutputError, SearchIndexError
 from subtext.retrieval.condition import matching
-from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, backup, writer_lock
+from subtext.retrieval.stores.errors import IndexLockedError
+from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, FolderWriter, backup, translated, writer_lock
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.traces import trace_name
 from subtext.retrieval.verification import verify
 
 QUERIES = stored_items.vectors(range(1000, 1003), 1)
-SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]
-
-
-@pytest.fixture(scope="module")
-def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, float]]:
-    found = {}
-    for verb in killed_index.VERBS:
-        path = tmp_path_factory.mktemp(verb) / "index"
-        killed_index.prepared(path, verb)
-        found[verb] = killed_index.length_of(path, verb)
-    return found
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_add_loses_no_acknowledged_item(
-    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int
-) -> None:
-    path = tmp_path / "index"
-    killed_index.prepared(path, "add")
-    _, pieces = killed_index.killed(path, "add", seed=seed, length=lengths["add"])
-    assert verify(path) == []
-    folder = Folder(path)
-    found, words = stored_items.ids(folder), stored_items.ids(folder, "texts")
-    for piece in range(6):
-        numbers = range(100 + piece * 4, 104 + piece * 4)
-        there = {f"p{number}" for number in numbers} & found
-        assert len(there) in ((4,) if piece in pieces else (0, 4)), "a piece is there, or it is not"
-        assert len({f"t{number}" for number in numbers} & words) in ((4,) if piece in pieces else (0, 4))
-    assert {f"p{number}" for number in range(40)} <= found
-    numbers = [int(name[1:]) for name in found]
-    assert stored_items.nearest(folder, QUERIES) == stored_items.plain(QUERIES, numbers)
-    killed_index.adding(path, lambda piece: None)
-    assert len(stored_items.ids(folder)) == 64 and verify(path) == []
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_deletion_restores_no_item(tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int) -> None:
-    path = tmp_path / "index"
-    killed_index.prepared(path, "delete")
-    _, pieces = killed_index.killed(path, "delete", seed=seed, length=lengths["delete"])
-    assert verify(path) == []
-    folder = Folder(path)
-    found = stored_items.ids(folder)
-    for piece in range(6):
-        left = {f"p{number}" for number in range(piece * 4, piece * 4 + 4)} & found
-        assert len(left) in ((0,) if piece in pieces else (0, 4))
-    assert stored_items.nearest(folder, QUERIES) == stored_items.plain(QUERIES, [int(name[1:]) for name in found])
-    with folder.writing("delete"):
-        pass  # The next writer finishes what the killed one had promised.
-    small = {file.name[:32] for file in (path / "cache").iterdir()}
-    assert small == {trace_name("images", name) for name in found}
-
-
-@pytest.mark.parametrize("verb", ["delete ids", "delete where"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_deletion_can_be_repeated(
-    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
-) -> None:
-    path = tmp_path / "index"
-    killed_index.prepared(path, verb)
-    killed_index.killed(path, verb, seed=seed, length=lengths[verb])
-    gone = {0, 1, 2} if verb == "delete ids" else set(range(0, 40, 5))
-    for _ in range(2):
-        killed_index.VERBS[verb](path, lambda piece: None)
-        assert stored_items.ids(Folder(path)) == {f"p{number}" for number in range(40) if number not in gone}
-        assert all(job["finished"] for job in index_info(path).jobs)
-    with pytest.raises(RequirementError, match="1 of 1 are not, the first is 'p0'; nothing was deleted"):
-        delete_from_index(path, ("p0",))
-    with pytest.raises(RequirementError, match="needs a field that some of the images have"):
-        delete_from_index(path, where=("raer = true",))
-    assert verify(path) == []
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_killed_compaction_keeps_answers(tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int) -> None:
-    path = tmp_path / "index"
-    folder = killed_index.prepared(path, "compact")
-    wanted = stored_items.nearest(folder, QUERIES, exact=True)
-    folder.close()
-    killed_index.killed(path, "compact", seed=seed, length=lengths["compact"])
-    assert verify(path) == []
-    again = Folder(path)
-    assert stored_items.nearest(again, QUERIES, exact=True) == wanted
-    with again.writing("compact") as writer:
-        writer.compact()
-        named = {
-            name
-            for table in ("segments", "lists")
-            for (name,) in writer.tables.connection.execute(f"SELECT name FROM {table}")
-        }
-    assert {place.name for place in again.store.iterdir() if place.is_dir()} == named, "nothing is left lying about"
-    assert not list(path.glob(".writing-*")) and verify(path) == []
-    assert stored_items.nearest(again, QUERIES, exact=True) == wanted
-
-
-@pytest.mark.parametrize("verb", ["backup", "restore"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_next_copy_removes_remains_of_killed_one(
-    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
-) -> None:
-    killed_index.prepared(tmp_path / "index", verb)
-    killed_index.killed(tmp_path / "index", verb, seed=seed, length=lengths[verb])
-    if not (tmp_path / "copy").exists():
-        killed_index.VERBS[verb](tmp_path / "index", lambda piece: None)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "index"]
-    assert verify(tmp_path / "copy") == [] and Folder(tmp_path / "copy").counts["images"] == 40
 
 
 def test_copy_removes_remains_of_dead_local_processes_only(tmp_path: Path) -> None:
@@ -215,6 +110,30 @@ def test_second_writer_raises_with_lock_holder(tmp_path: Path) -> None:
         pass
 
 
+def test_disk_without_locks_names_the_other_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without locks of files a writer is refused; where SQLite has none either, readers are."""
+    folder = stored_items.made(tmp_path / "index")
+
+    def none(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    advice = "keep the index on a local disk, or .*: in PostgreSQL .* or LanceDB"
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", none)
+        told = rf"needs a disk with locks, .* has none \(No locks available\); {advice}"
+        with pytest.raises(OutputError, match=told), folder.writing("add"):
+            pass
+    with closing(sqlite3.connect(folder.tables)) as other:
+        folder.close()
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")  # SQLite says "database is locked" of a disk without locks, too.
+        monkeypatch.setattr("subtext.retrieval.stores.folder.PATIENCE", 0.01)
+        with pytest.raises(
+            IndexLockedError, match=f"items.sqlite needs a lock: .* or the disk has no locks; .*{advice}"
+        ):
+            Folder(folder.path)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = stored_items.made(tmp_path_factory.mktemp("whole") / "index", exact_up_to=50)
@@ -273,6 +192,84 @@ def test_changed_byte_of_tables_is_detected_or_harmless(whole: Path, tmp_path: P
     assert missed > 10
 
 
+def flipped_value(value: object) -> object:
+    """The value with another bit in its last byte or letter."""
+    if isinstance(value, bytes):
+        return value[:-1] + bytes([value[-1] ^ 1])
+    if isinstance(value, str):
+        return value[:-1] + chr(ord(value[-1]) ^ 1)
+    assert isinstance(value, int | float)
+    return value ^ 1 if isinstance(value, int) else value * 1.5
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with rows in each of its tables."""
+    folder = stored_items.made(tmp_path_factory.mktemp("filled") / "index", words=400, exact_up_to=50)
+    with pytest.MonkeyPatch.context() as patch, folder.writing("compact") as writer:
+        writer.finish(writer.begin("add", source={"data": "/data"}, total=3))
+        writer.compact()
+        patch.setattr(FolderWriter, "_remove_traces", lambda self: None)
+        writer.delete("images", ["p5"])
+    folder.close()
+    assert verify(folder.path) == []
+    return folder.path
+
+
+COLUMNS = [
+    *[("state", name) for name in ("name", "value")],
+    *[("items", name) for name in ["key", "side", "id", "path", "text", "metadata", "content", "stamp", "digest"]],
+    *[("links", name) for name in ("image", "text")],
+    *[("facets", name) for name in ("side", "name", "value", "key")],
+    *[("segments", name) for name in ("name", "side", "number", "row_count", "lists", "checksums")],
+    *[("lists", name) for name in ("name", "side", "probes", "recalls", "checksums")],
+    *[("tombstones", name) for name in ("key", "side")],
+    ("forgotten", "hash"),
+    *[("traces", name) for name in ("hash", "names")],
+    *[("jobs", name) for name in ["number", "verb", "source", "started", "finished", "done", "total"]],
+    *[("words_data", name) for name in ("id", "block")],
+    *[("words_idx", name) for name in ("segid", "term", "pgno")],
+    *[("words_content", name) for name in ("id", "c0")],
+    *[("words_docsize", name) for name in ("id", "sz")],
+    *[("words_config", name) for name in ("k", "v")],
+]
+
+
+def test_every_table_and_column_is_in_the_list(filled: Path) -> None:
+    with closing(sqlite3.connect(filled / "store-1" / "items.sqlite")) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = {
+            (table, name)
+            for table in tables
+            if table != "words"  # It shows the rows of the tables behind it.
+            for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")
+        }
+    assert columns == set(COLUMNS)
+
+
+@pytest.mark.parametrize(("table", "column"), COLUMNS)
+def test_flipped_bit_in_each_column_is_detected(filled: Path, tmp_path: Path, table: str, column: str) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(filled, path)
+    with closing(sqlite3.connect(path / "store-1" / "items.sqlite")) as connection:
+        names = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
+        rows = [
+            row
+            for row in connection.execute(f"SELECT {', '.join(names)} FROM {table}")
+            if row[names.index(column)] not in (None, b"", "")
+        ]
+        if not rows and column == "stamp":
+            pytest.skip("no item here has a file")
+        assert rows
+        row = rows[len(rows) // 2]
+        where = " AND ".join(f"{name} IS ?" for name in names)
+        changed = flipped_value(row[names.index(column)])
+        statement = f"UPDATE OR REPLACE {table} SET {column} = ? WHERE {where}"
+        assert connection.execute(statement, (changed, *row)).rowcount == 1
+        connection.commit()
+    assert verify(path), (table, column, row)
+
+
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
@@ -282,7 +279,15 @@ def test_changed_byte_of_tables_is_detected_or_harmless(whole: Path, tmp_path: P
         ("DELETE FROM links WHERE text = 't3'", "links changed or damaged"),
         ("DELETE FROM words WHERE rowid = 50", "the words of 1 text differ"),
         ("DELETE FROM tombstones", "vectors of images belong to no item"),
-        ("UPDATE state SET value = 1 WHERE name = 'generation'", "some were lost"),
+        (
+            "UPDATE OR REPLACE forgotten SET hash = zeroblob(16)",
+            "the list of deleted items changed or damaged",
+        ),
+        ("DELETE FROM forgotten", "the list of deleted items changed or damaged"),
+        ("INSERT INTO forgotten VALUES (zeroblob(16))", "the list of deleted items changed or damaged"),
+        ("UPDATE segments SET number = number + 1", "segments changed or damaged"),
+        ("UPDATE state SET value = value + 1 WHERE name = 'key'", "state changed or damaged"),
+        ("UPDATE state SET value = 1 WHERE name = 'generation'", "the last ones were lost"),
         ("DELETE FROM segments WHERE side = 1", "texts have no vectors"),
         ("DROP TABLE words", "no such table: words"),
     ],
@@ -295,6 +300,29 @@ def test_inconsistent_files_are_detected(whole: Path, tmp_path: Path, statement:
     connection.commit()
     connection.close()
     assert any(what in each.what for each in verify(path)), verify(path)
+
+
+@pytest.mark.parametrize("damage", ["source = substr(source, 1, 9)", "source = '[]'", "total = 'x'", "started = NULL"])
+def test_damaged_journal_closes_no_index(filled: Path, tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(filled, path)
+    with closing(sqlite3.connect(path / "store-1" / "items.sqlite")) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        schema = "CREATE TABLE jobs_ (number INTEGER PRIMARY KEY, verb, source, started, finished, done, total)"
+        connection.execute(schema)
+        connection.execute("INSERT INTO jobs_ SELECT * FROM jobs")
+        connection.execute("DROP TABLE jobs")
+        connection.execute("ALTER TABLE jobs_ RENAME TO jobs")
+        connection.execute(f"UPDATE jobs SET {damage}")
+    folder = Folder(path)
+    assert len(stored_items.nearest(folder, QUERIES)[0]) == 5
+    with folder.writing("delete") as writer:
+        writer.delete("images", ["p6"])
+    assert "damaged record" in str(index_info(path))
+    told = {problem.where: problem.what for problem in verify(path)}
+    assert told == {
+        "jobs": "1 record changed or damaged: 1", "items.sqlite": "the journal changed or damaged"
+    }, told  # fmt: skip
 
 
 @pytest.mark.parametrize("metadata", ["", "[1]", "[" * 200_000, "7"])
@@ -324,15 +352,19 @@ def test_damaged_manifest_raises(whole: Path, tmp_path: Path) -> None:
         Folder(path)
 
 
-def test_tables_missing_acknowledged_changes_stop_writer(whole: Path, tmp_path: Path) -> None:
-    path = tmp_path / "index"
+def test_tables_missing_acknowledged_changes_are_refused(whole: Path, tmp_path: Path) -> None:
+    path, copy = tmp_path / "index", tmp_path / "copy"
     shutil.copytree(whole, path)
-    old = (path / "store-1" / "items.sqlite").read_bytes()
-    with Folder(path).writing("delete") as writer:
+    reader = Folder(path)  # So that the log is not brought into the tables at the end of the change.
+    with reader.reading(), Folder(path).writing("delete") as writer:
         writer.delete("texts", ["t1"])
-    (path / "store-1" / "items.sqlite").write_bytes(old)
-    with pytest.raises(SearchIndexError, match="some were lost; restore a backup"), Folder(path).writing("add"):
-        pass
+        shutil.copytree(path, copy, ignore=lambda _, names: {name for name in names if "sqlite-" in name})
+    assert "t1" not in stored_items.ids(reader, "texts")
+    lost = "has 4 changes, of 5 acknowledged: the last ones were lost, and deleted items may be back; restore a backup"
+    for act in (Folder, index_info, lambda place: delete_from_index(place, ("t2",), texts=True)):
+        with pytest.raises(SearchIndexError, match=lost):
+            act(copy)
+    assert [problem.what for problem in verify(copy)] == [lost.removesuffix("; restore a backup")]
 
 
 def test_read_only_folder_is_readable(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,3 +402,37 @@ def test_read_only_folder_includes_changes_in_wal(tmp_path: Path, monkeypatch: p
     assert "p40" in stored_items.ids(Folder(copy)) and verify(copy) == []
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
     assert not list((tmp_path / "private").iterdir()), "the copy of the items is removed at once"
+
+
+def test_file_system_without_locks_is_named(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuses)
+    told = "index needs a file system with locks, so that two writers never meet; its own has none: No locks available;"
+    with pytest.raises(OutputError, match=told), Folder(whole).writing("add"):
+        pass
+
+
+@pytest.mark.parametrize("file", ["vectors.npy", None])
+def test_error_of_the_disk_while_reading_names_a_file(whole: Path, file: str | None) -> None:
+    folder = Folder(whole)
+    name = f"{file or whole.name} cannot be used: Input/output error; see to the disk"
+    with pytest.raises(SearchIndexError, match=name), folder.reading() as view:
+        raise OSError(errno.EIO, "Input/output error", None if file is None else str(view.held.here / file))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [
+        ("SQLITE_IOERR_READ", SearchIndexError, "x cannot be read: disk I/O error; see to the disk"),
+        ("SQLITE_IOERR_WRITE", OutputError, "x needs to be written, and cannot be: disk I/O error; what stood there"),
+        ("SQLITE_BUSY", SearchIndexError, "x is in use by another process, or lies on a file system that has no locks"),
+        ("SQLITE_CANTOPEN", SearchIndexError, "x cannot be opened: No such file or directory; close other files"),
+    ],
+)
+def test_errors_of_sqlite_say_what_to_do(code: str, kind: type[Exception], told: str) -> None:
+    problem = sqlite3.OperationalError("disk I/O error")
+    problem.sqlite_errorcode = getattr(sqlite3, code)
+    with pytest.raises(kind, match=told), translated(Path("x")):
+        raise problem

@@ -101,11 +101,12 @@ def test_writer_rejects_symlinks(index: Path, tmp_path: Path, name: str) -> None
 
 
 def test_manifest_must_name_store_inside_index(index: Path) -> None:
+    own = Folder(index).manifest
     for name in ("", ".", "..", "../victim/store-1", "cache", "store-1/../store-1", "store-"):
         (index / "manifest.json").write_text(replace(stored_items.manifest(), store=name).to_json())
         with pytest.raises(SearchIndexError, match="needs 'store' to be a folder inside it, store-NUMBER"):
             Folder(index)
-    (index / "manifest.json").write_text(stored_items.manifest().to_json())
+    (index / "manifest.json").write_text(own.to_json())
     other = replace(stored_items.manifest(), fingerprint="e" * 32)
     Folder(index).create_replacement(other)
     (index / "store-2" / PENDING).write_text(other.to_json())

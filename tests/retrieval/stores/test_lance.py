@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -363,7 +364,7 @@ def test_reader_renews_when_its_version_is_removed(tmp_path: Path, monkeypatch: 
         assert [[item.id for item in view.items("images", own.keys)] for own in hits] == stored_items.plain(
             QUERIES, numbers
         )
-        assert view.renewed and view.counts["images"] == 100 and view.generation == other.manifest.generation
+        assert view.renewed and view.counts["images"] == 100 and view.revision == other.manifest.revision
         with pytest.raises(IndexMovedError, match="was changed while it was read for long; do it again"):
             view.items("images", [keys["p1"]])
     check, times = lance.LanceView.damage, [0]
@@ -668,7 +669,7 @@ def test_deletions_reach_table_of_unfinished_move(store: LanceStore) -> None:
     vectors = stored_items.vectors(range(500, 501), stored_items.VIEWS)
     secret = Change("images", [IndexEntry("secret", b"s", path="secret.png")], vectors)
     caption = Change("texts", [IndexEntry("c", b"s", text="Quincunx")], vectors[:, :1], links=[("secret", "c")])
-    generation = store.latest().state("generation")
+    since = store.view(store.latest()).revision
     new = store.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
     place = Path(store.path.removeprefix("lance://"))
     for each in (store, new):
@@ -687,8 +688,8 @@ def test_deletions_reach_table_of_unfinished_move(store: LanceStore) -> None:
         writer.compact()
     assert not left(), "also of the table that nobody uses yet"
     with pytest.raises(SearchIndexError, match="was changed while its items were embedded; run the command again"):
-        store.replace_with(new, generation=generation)
-    now = store.replace_with(new, generation=store.latest().state("generation"))
+        store.replace_with(new, since=since)
+    now = store.replace_with(new, since=store.view(store.latest()).revision)
     assert now.manifest.fingerprint == "e" * 32 and store.was_replaced
     with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), store.writing("add"):
         pass
@@ -702,13 +703,13 @@ def test_deletions_reach_table_of_unfinished_move(store: LanceStore) -> None:
 
 
 def test_replaced_move_cannot_finish(store: LanceStore) -> None:
-    generation = store.latest().state("generation")
+    since = store.view(store.latest()).revision
     first = store.create_replacement(replace(stored_items.manifest(), fingerprint="d" * 32))
     second = LanceStore(store.path).create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
     assert tables(store) == {lance.TABLE, second.table}, "the first one is removed"
     with pytest.raises(SearchIndexError):
-        store.replace_with(first, generation=generation)
-    assert LanceStore(store.path).replace_with(second, generation=generation).manifest.fingerprint == "e" * 32
+        store.replace_with(first, since=since)
+    assert LanceStore(store.path).replace_with(second, since=since).manifest.fingerprint == "e" * 32
 
 
 @pytest.mark.parametrize("table", ["../../victim/items.lance", "/victim/items.lance", "items.lance", 7])
@@ -1026,3 +1027,15 @@ def test_process_may_fork_after_opening(store: LanceStore) -> None:
     if not child:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0 and store.counts["images"] == 40
+
+
+def test_move_killed_before_its_first_commit_is_no_obstacle(store: LanceStore) -> None:
+    begun = store.create_replacement(replace(stored_items.manifest(), fingerprint="3" * 32, width=3))
+    shutil.rmtree(Path(begun.uri) / "_versions")
+    assert store.pending_move() is None
+    with store.writing("delete") as writer:
+        writer.delete("images", ["p0"])
+        writer.compact()
+    assert damage(store) == [] and "p0" not in stored_items.ids(store)
+    now = killed_lance.moved(store.path, 3, range(1, 5))
+    assert now.manifest.width == 3 and not Path(begun.uri).exists() and damage(now) == []

@@ -19,7 +19,7 @@ from subtext.retrieval.calibration import Calibration, store_calibration
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.stores.postgres import Address, Database, connect_index
+from subtext.retrieval.stores.postgres import Address, Database, GraphVectors, connect_index
 from subtext.retrieval.stores.registry import is_address, open_store
 from subtext.retrieval.verification import damage
 
@@ -96,6 +96,34 @@ def test_filtered_graph_search_returns_all_matches(walked: Database, condition: 
     assert set(found[0].keys.tolist()) <= set(keys.tolist())
     same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
     assert sum(same) >= (0.9 if len(keys) > 60 else 1.0) * sum(len(each.keys) for each in exact)
+
+
+def test_a_filter_that_passes_far_items_finds_the_right_ones(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes the half that is farthest from the query: the graph begins where none of them is."""
+    store = stored_items.made(server.address("far", options="-c enable_seqscan=off"), pictures=1200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        assert "a graph of images was built" in writer.compact()
+    walks: list[int] = []
+    plain = GraphVectors._search
+
+    def watched(self: GraphVectors, *given: object, reach: int = 0) -> object:
+        walks.append(reach)
+        return plain(self, *given, reach=reach)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(GraphVectors, "_search", watched)
+    with store.reading() as view:
+        shelf = view.sides["images"]
+        for query in QUERIES[:, None]:
+            order = shelf.nearest(query, top=1200, exact=True)[0].keys
+            far = np.sort(order[600:])
+            for top in (1, 5, 20, 50):
+                assert shelf.nearest(query, top=top, among=far)[0].keys.tolist() == order[600 : 600 + top].tolist()
+            walks.clear()
+            every_second = np.sort(order[::2])
+            found = shelf.nearest(query, top=5, among=every_second)[0].keys.tolist()
+            assert len(set(found) & set(order[:10:2].tolist())) >= 4
+            assert len(walks) == 1 and walks[0], "a filter that is spread evenly is answered by the graph"
+    store.remove()
 
 
 def test_items_after_graph_are_compared_until_rebuild(server: Server) -> None:
@@ -234,7 +262,8 @@ def test_dump_is_a_backup(server: Server, shared: Database, tmp_path: Path) -> N
 
 def test_calibration_is_stored(place: Database) -> None:
     assert stored_items.calibration(place) is None
-    found = Calibration({}, {"xs": [0.0], "ys": [0.5]}, {"pictures": 3}, {"images": 40}, {"images": 40})
+    line, counts = {"xs": [0.0], "ys": [0.5]}, {"images": 40}
+    found = Calibration({}, line, {"pictures": 3}, counts, counts, place.manifest.identity)
     assert "table kept" in store_calibration(place, found, "<svg/>")
     before = stored_items.calibration_mark(place)
     assert stored_items.calibration(place) == found and before > 0

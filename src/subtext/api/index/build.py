@@ -11,11 +11,19 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
-from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_run, open_subject, read_data_of_run
+from subtext.api.load import (
+    EvaluationSubject,
+    LoadedRun,
+    ModelSource,
+    cache_shown,
+    open_subject,
+    read_data_of_run,
+)
 from subtext.api.options import (
     DEFAULTS,
     AnyPath,
@@ -32,10 +40,10 @@ from subtext.api.options import (
 from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import each_once, meter, say
-from subtext.report.text_table import Report, size
+from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted, listed, size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
 
     from subtext.data.dataset import Dataset
     from subtext.evaluation.compare import Compared
+    from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import Manifest
     from subtext.retrieval.stores.item import Side
@@ -152,7 +161,7 @@ def build_index(
     ] = None,
     cache: Annotated[
         str | Path | None,
-        "Folder of `train --cache`: reuse the outputs of frozen encoders in it.",
+        "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
@@ -168,12 +177,12 @@ def build_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
-        cache: The `cache` folder of a training: reuse the outputs of frozen encoders in it.
+        cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -428,7 +437,7 @@ def move_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         drop_missing: Drop items that are missing from all data sets.
@@ -451,7 +460,7 @@ def move_index(
     held_out = [] if even_if_worse else _held_out(store, work)
     with store.writing("move") as writer:
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
-        generation = writer.manifest.generation
+        since = writer.manifest.revision
     new: Store | None = None
     for sources, split in _steps(store, work, features=False)[0]:
         step = replace(work, sources=sources, split=split)
@@ -490,9 +499,7 @@ def move_index(
                 "keeps the old one; train longer, or insist: the same command with --even-if-worse embeds nothing "
                 f"again\n{table}"
             )
-    return replace(
-        _change(store.replace_with(new, generation=generation), "move", None, run=work.model.label), compared=table
-    )
+    return replace(_change(store.replace_with(new, since=since), "move", None, run=work.model.label), compared=table)
 
 
 def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
@@ -679,12 +686,17 @@ def _update(
             f"{store.path} was made of no file that could be read again; name its data (--data), or use add or delete"
         )
     with store.reading() as view:
-        in_memory = any(
-            job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in journal(view)
-        )
+        jobs = journal(view)
+    in_memory = any(job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in jobs)
     if in_memory and recorded_sources(store) and not keep_missing:
         raise RequirementError(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
+        )
+    if damaged := [str(job.number) for job in jobs if job.damaged]:
+        keep_missing = True
+        say(
+            f"note: the record of job {', '.join(damaged)} is damaged, and the data that it names is unknown: items "
+            "that are missing from the other data stay; `subtext index verify` says more"
         )
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
@@ -782,23 +794,14 @@ def _ingest(
         finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
         ray: Address of the Ray cluster that embeds; None for this process.
-        cache: Folder of cached outputs of encoders; a note counts those that are read.
+        cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
-    from subtext.models.checkpoint import fingerprint
-    from subtext.models.feature_cache import find_cached_outputs
-    from subtext.retrieval.build import Known, ingest, keep_text_side
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.data.output_cache import OutputCache
+    from subtext.retrieval.build import ingest, keep_text_side
 
     model, pairs = opened.model, opened.pairs
-    cached: dict[Side, Known] = {}
-    if cache is not None:
-        sides = zip(SIDES, (model.image, model.text), (pairs.images, pairs.texts), strict=True)
-        for side, branch, items in sides:
-            weights = fingerprint(branch.encoder.state_dict())
-            cached[side] = find_cached_outputs(branch, items, pairs.root, Path(cache), weights=weights)
-        counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
-        say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+    total = len(pairs.images) + len(pairs.texts)
+    with cache_shown(quiet=work.quiet), meter("embedding", total, quiet=work.quiet) as progress:
         written = ingest(
             writer,
             model,
@@ -812,13 +815,14 @@ def _ingest(
             verify_files=verify_files,
             finish=finish,
             only=only,
-            cached=cached,
+            cache=None if cache is None else OutputCache(Path(cache).expanduser()),
+            note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
             workers=work.workers,
             ray=ray,
             progress=progress,
         )
-    reason = keep_text_side(writer.store, model, pairs.texts.values)
+    reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
     return written
@@ -994,46 +998,58 @@ def import_index(
     ] = None,
     images: Annotated[str | Path | None, "Folder of relative image paths.", OptionGroup("Items")] = None,
     run: Annotated[
-        AnyPath | None,
-        "Run whose model computed the vectors. Without it, searches with words are not possible.",
-        OptionGroup("Model"),
-        Metavar("RUN"),
+        AnyPath | None, "Run whose model computed the vectors.", OptionGroup("Model"), Metavar("RUN")
     ] = None,
+    model: Annotated[
+        AnyPath | None,
+        "Pretrained model that computed the vectors: a hub name or a folder, or open_clip:ARCHITECTURE/WEIGHTS.",
+        OptionGroup("Model"),
+        Metavar("NAME_OR_FOLDER"),
+    ] = None,
+    text_prompt: TextPrompt = None,
 ) -> IndexReport:
     """Import vectors from a file into a new index, or into an index of the same model.
 
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
-    text_groups (optional), images and texts of the same group are linked.
+    text_groups (optional), images and texts of the same group are linked. Without `run` and `model`, searches with
+    words are not possible.
 
     Args:
         index: Folder of an index, or its address.
         vectors: An .npz or .parquet of vectors.
         data: Data set with paths, texts and metadata of the items.
         images: Folder of relative image paths.
-        run: Run whose model computed the vectors. Without it, searches with words are not possible.
+        run: Run whose model computed the vectors.
+        model: Pretrained model that computed the vectors: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
 
     Returns:
         Number of items put in.
 
     Raises:
-        DataError: If the file has another layout, or if its ids are not unique or not in the data.
+        DataError: If the file has another layout, if its ids are not unique or not in the data, or if the model gives
+            other vectors.
         SearchIndexError: If the index has another model or width.
     """
+    from subtext.retrieval.build import keep_text_side
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
     file = Path(vectors)
+    named = None if run is None and model is None and text_prompt is None else ModelSource.of(run, model, text_prompt)
     content = read_vectors(file)
     dataset = None
     if data is not None:
         dataset = DataConfig.of(data, images).read(need_pairs=False)
-    manifest = _manifest(content, None if run is None else Path(run), dataset, file)
+    opened, manifest = _manifest(content, named, dataset, file)
     if store_class(index).exists(str(index)):
         store = open_store(index)
         if store.manifest.fingerprint != manifest.fingerprint:
             raise SearchIndexError(
                 f"{store.path} needs vectors of the model that made it ({store.manifest.fingerprint[:12]}); these are "
-                f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
+                f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run) or model (--model), or a "
+                "new folder"
             )
     else:
         store = create_store(index, manifest)
@@ -1042,6 +1058,8 @@ def import_index(
         job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
         for side in SIDES:
             _put(writer, side, content, dataset, job)
+        if opened is not None:
+            keep_text_side(writer, opened, () if dataset is None else dataset.texts.values)
         writer.finish(job)
         writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
@@ -1064,7 +1082,7 @@ def read_vectors(file: Path) -> VectorFile:
     """
     import numpy as np
 
-    from subtext.data.arrays import LARGEST, NUMBERS, as_float32, open_npz, unusable
+    from subtext.data.arrays import LARGEST, NUMBERS, as_float32, ids_of_array, open_npz, unusable
     from subtext.data.rows import id_error
     from subtext.retrieval.stores.item import SIDES, has_direction
 
@@ -1078,18 +1096,21 @@ def read_vectors(file: Path) -> VectorFile:
     for side, modality in zip(SIDES, ("image", "text"), strict=True):
         if f"{modality}_ids" not in columns:
             continue
-        content.ids[side] = ids = [str(name) for name in columns[f"{modality}_ids"]]
-        array = np.asarray(columns[f"{modality}_vectors"])
+        content.ids[side] = ids = ids_of_array(np.asarray(columns[f"{modality}_ids"]), f"{file}: '{modality}_ids'")
+        try:
+            array = np.asarray(columns.get(f"{modality}_vectors", ()))
+        except ValueError:
+            raise DataError(f"{file} needs vectors of one width; those of {side} have several") from None
         if array.dtype.kind not in NUMBERS:
             raise DataError(
                 f"{file} needs real numbers; its vectors of {side} are {array.dtype}; write them as float32"
             )
         array = as_float32(array)
+        if array.ndim not in (2, 3) or len(array) != len(ids) or 0 in array.shape[1:]:
+            raise DataError(f"{file} needs one vector, or K, for each id; {side} have {len(ids)} and {array.shape}")
         if (bad := unusable(array)) is not None:
             raise DataError(f"{file} needs finite numbers up to {LARGEST:.0e}; '{ids[bad[0]]}' has {bad[1]}")
         content.vectors[side] = array[:, None] if array.ndim == 2 else array
-        if content.vectors[side].ndim != 3 or len(array) != len(ids):
-            raise DataError(f"{file} needs one vector, or K, for each id; {side} have {len(ids)} and {array.shape}")
         if len(set(ids)) < len(ids):
             raise DataError(f"{file} needs each id once on a side; some of the {side} are there twice")
         if wrong := next(((name, reason) for name in ids if (reason := id_error(name))), None):
@@ -1099,8 +1120,14 @@ def read_vectors(file: Path) -> VectorFile:
                 f"{file} needs vectors that are not zero; {counted(len(nothing), 'vector')} of {side} "
                 f"{'is' if len(nothing) == 1 else 'are'}: {listed(list(map(repr, nothing)))}; leave these items out"
             )
-        if f"{modality}_groups" in columns:
-            content.groups[side] = np.asarray(columns[f"{modality}_groups"], dtype=np.int64)
+        if (groups := columns.get(f"{modality}_groups")) is not None:
+            groups = np.asarray(groups)
+            if groups.shape != (len(ids),) or groups.dtype.kind not in "iu" or groups.dtype == np.uint64:
+                raise DataError(
+                    f"{file} needs a whole number for each id in '{modality}_groups', the same for an image and its "
+                    f"texts; it has {groups.dtype} of shape {groups.shape}; number the groups, or leave them out"
+                )
+            content.groups[side] = groups.astype(np.int64)
     if len({array.shape[2] for array in content.vectors.values()}) != 1:
         raise DataError(
             f"{file} needs image_ids and image_vectors, or text_ids and text_vectors, of one width; it has "
@@ -1121,8 +1148,10 @@ def _parquet(file: Path) -> dict[str, Any]:
     return columns
 
 
-def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
-    """The manifest that an index of these vectors has."""
+def _manifest(
+    content: VectorFile, named: ModelSource | None, pairs: Dataset | None, file: Path
+) -> tuple[Model | None, Manifest]:
+    """The model that made these vectors, where it is named, and the manifest of an index of them."""
     from subtext.models.similarity.probabilistic import ClosedFormDistance
     from subtext.retrieval.build import new_manifest
     from subtext.retrieval.stores.item import SIDES
@@ -1130,17 +1159,65 @@ def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file
     width = next(iter(content.vectors.values())).shape[2]
     views: dict[str, int] = {side: content.vectors[side].shape[1] if side in content.vectors else 1 for side in SIDES}
     root, source = Path() if pairs is None else pairs.root, {"file": str(file.resolve())}
-    if run is None:
-        return new_manifest(None, views=views, width=width, root=root, source=source)
-    opened = open_run(run)
-    if isinstance(opened.model.similarity, ClosedFormDistance):
+    if named is None:
+        return None, new_manifest(None, views=views, width=width, root=root, source=source)
+    opened, record = named.open()
+    if isinstance(opened.similarity, ClosedFormDistance):
         raise RequirementError(
             "an import needs the vectors that the run's own index holds, with the variances in them; `subtext embed` "
             "writes means beside uncertainties; build the index from the run (subtext index build)"
         )
-    model, folder = opened.model.to_indexable("an index"), str(run.expanduser().resolve())
-    name = opened.record.model
-    return new_manifest(model, views=views, width=width, root=root, run=folder, model_name=name, source=source)
+    model, pretrained = opened.to_indexable("an index"), named.recorded()
+    _require_model(content, model, pairs, named, file)
+    return model, new_manifest(
+        model,
+        views=views,
+        width=width,
+        root=root,
+        run="" if named.run is None else str(named.run.expanduser().resolve()),
+        model_name=pretrained["name"] if record is None else record.model,
+        pretrained=pretrained,
+        source=source,
+    )
+
+
+CHECKED, ALIKE = 16, 0.9
+"""Texts that are compared, and the least cosine of an imported vector and the model's own."""
+
+
+def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, named: ModelSource, file: Path) -> None:
+    """Require that a model gives vectors of the width of those in a file, and the same ones for some of its texts."""
+    import numpy as np
+
+    from subtext.data.features import FeatureInput
+
+    if isinstance(model.text.input_spec, FeatureInput):
+        return  # It reads no words: neither here nor in a search.
+    rows = {} if pairs is None else dict(zip(pairs.texts.ids, pairs.texts.values, strict=True))
+    known = [(row, rows[name]) for row, name in enumerate(content.ids["texts"]) if isinstance(rows.get(name), str)]
+    known = known[:: max(1, len(known) // CHECKED)]
+    made = model.embed_texts([text for _, text in known] or ["a"]).vectors.float().numpy()
+    width = next(iter(content.vectors.values())).shape[2]
+    if made.shape[2] != width:
+        raise DataError(
+            f"{file} needs vectors of {named.label}, which have {made.shape[2]} numbers; these have {width}; name the "
+            "model that made them (--run or --model)"
+        )
+    if not known:
+        return
+    stored = content.vectors["texts"][[row for row, _ in known]]
+    if stored.shape != made.shape:
+        raise DataError(
+            f"{file} needs vectors of {named.label}, {made.shape[1]} for each text; it has {stored.shape[1]}; name the "
+            "model that made them (--run or --model)"
+        )
+    lengths = np.linalg.norm(stored, axis=2) * np.linalg.norm(made, axis=2)
+    cosines = np.median((stored * made).sum(axis=2) / np.maximum(lengths, np.finfo(np.float32).tiny))
+    if not cosines >= ALIKE:
+        raise DataError(
+            f"{file} needs vectors of {named.label}; those of the first texts are others than it gives (a cosine of "
+            f"{cosines:.2f}); name the model that made them (--run or --model), and its prompt (--text-prompt)"
+        )
 
 
 def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:

@@ -15,9 +15,9 @@ from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_sub
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
 from subtext.errors import DataError, RequirementError, SearchIndexError
-from subtext.report.text_table import Report, size, table
+from subtext.report.text_table import Report, table
 from subtext.settings import Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -97,6 +97,8 @@ class IndexInfo(Report):
             ["created", f"{self.manifest['created']} by Subtext {self.manifest['version']}"],
         ]
         for job in self.jobs:
+            if job["damaged"]:
+                rows.append(["damaged record", f"job {job['number']}; `subtext index verify` says more"])
             if job["finished"] is None:
                 done = f"{job['done']:,} of {job['total']:,} items, started {job['started']}"
                 rows.append([f"unfinished {job['verb']}", f"{done}; run the same command again to resume"])

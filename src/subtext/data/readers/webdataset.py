@@ -12,9 +12,9 @@ import re
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from subtext.data.dataset import RowIssue
 from subtext.data.folders import IMAGES as SUFFIXES, list_files
@@ -49,11 +49,12 @@ def recognises(path: Path) -> bool:
     return bool(shards(path))
 
 
-def shards(pattern: Path) -> list[Path]:
+def shards(pattern: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> list[Path]:
     """List the tars of a folder, one tar, or all that a pattern names.
 
     Args:
         pattern: A path, with braces ({000..017}, {a,b}) and * ? [ ] if it is a pattern.
+        refuse: Called for a sub-folder that cannot be read; None passes over it.
 
     Returns:
         The tars in order; empty if there are none.
@@ -62,7 +63,7 @@ def shards(pattern: Path) -> list[Path]:
         DataError: If braces name more than a million shards.
     """
     if pattern.is_dir():
-        return sorted(pattern / name for name in list_files(pattern) if name.endswith(TARS))
+        return sorted(pattern / name for name in list_files(pattern, refuse) if name.endswith(TARS))
     if pattern.is_file():
         return [pattern] if pattern.name.endswith(TARS) else []
     names = [name for text in _expand(str(pattern)) for name in sorted(glob.glob(text))]  # noqa: PTH207 (absolute too)
@@ -79,7 +80,11 @@ def read(path: Path, images: Path | None) -> Source:
     Returns:
         A row per sample.
     """
-    files = shards(path)
+
+    def refuse(problem: OSError) -> NoReturn:
+        raise DataError(f"{problem.filename} cannot be read: {problem.strerror}; its tars are not gone")
+
+    files = shards(path, refuse)
     root = path if path.is_dir() else files[0].parent
     names = [file.relative_to(root).as_posix() if file.is_relative_to(root) else "" for file in files]
     splits = [split_in_name(name or file.name) for file, name in zip(files, names, strict=True)]

@@ -29,14 +29,14 @@ from subtext.evaluation.gallery import gallery_of
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match, positions_in_groups
-from subtext.evaluation.result import Result, finite_json
+from subtext.evaluation.result import Result
 from subtext.evaluation.scoring import in_blocks, matrix
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.ops.rank import Ties, both_directions
 from subtext.report.page import Figure, HtmlPage, PageSection
 from subtext.report.text_table import SavedReport, as_html, table
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, finite_json
 
 if TYPE_CHECKING:
     import pandas

@@ -1,6 +1,6 @@
 """Average Semantic Precision (Li et al. 2022): whether a model orders a full gallery as its meaning does.
 
-Also its two reference lines: what a random order is expected to give, and the best that scores without ties can.
+Also its two reference lines: what a random order is expected to give, and the best that scores can.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class ASP(Metric):
 
     A random order is expected to give (C + 1) / 2C, about one half, whatever the relevance; the reverse order 0.386. It
     is a mean over the bulk of a gallery: a model that finds every partner first and orders the rest at random is at one
-    half too. Relevance with ties keeps scores without ties below 1: `ceiling` says how far.
+    half too. Relevance with ties keeps scores below 1: `ceiling` says how far. Equal scores have no order: they count
+    as the mean over all orders of them, so that equal scores for all candidates are at chance.
 
     Args:
         against: The relevance by name, such as "tfidf1"; of no importance where the metric is called with a Comparison.
-        ties: "ordinal" (equal values by column, as in the published code), "min" (eq. 8: they share the best rank) or
-            "average". Relevance often ties: 15 % of COCO's are exactly 0.
+        ties: Of equal relevance: "ordinal" (by column, as in the published code), "min" (eq. 8: they share the best
+            rank) or "average". It often ties: 15 % of COCO's are exactly 0.
         top: N for the candidates of relevance rank up to N alone; 0 for all. With "min" and "average" those that tie
             for the last rank stay together, and none may be meant where more than N share the first.
         within: Rank scores among those N alone, else keep their ranks among all candidates.
@@ -73,7 +74,7 @@ class ASP(Metric):
         return (f"semantic_ranks_{self.ties}",)
 
     def with_ties(self, ties: Ties) -> ASP:
-        """Itself: its rule is for ties of the relevance, and scores are ranked as they stand.
+        """Itself: its rule is for ties of the relevance, and equal scores count as the mean over their orders.
 
         Args:
             ties: The rule for ties.
@@ -163,7 +164,7 @@ def among_first(
 
     The first is expected of a random order: (C + 1) / 2C with ordinal ranks, and dependent on ties where these share a
     rank. The second is expected of scores that put every candidate where its relevance does, and equal ones in any
-    order: 1 where relevance has no ties. A model whose scores tie where the relevance does can be above it.
+    order: 1 where relevance has no ties. Scores that tie where the relevance does are at it.
 
     The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all. NaN for
     a query of which no N are meant, as ASP has it.

@@ -20,7 +20,7 @@ class Preservation(Metric):
     R-Precision within one modality: queries and candidates are the same items, truth.match marks each item's neighbours
     in the semantic graph (`Graph.truth`), and truth.ignored the item itself. The paper's E is 200.
 
-    Equal scores are ordered by their columns.
+    Of equal scores it is the mean over all orders.
 
     The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1]; NaN for a query without
     positives. A random order gives E / (candidates - ignored).
@@ -39,10 +39,10 @@ class Preservation(Metric):
     reads = ("positive_ranks",)
     truth = "neighbours"
     name = "neighbours_kept"
-    ties = "stable"
+    ties = "expected"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there, with ties by column.
+        """The same from ranks that are already there.
 
         Args:
             ranks: `ops.rank.PositiveRanks` of Q queries.
@@ -50,7 +50,7 @@ class Preservation(Metric):
         Returns:
             (Q) float64; NaN where it is undefined.
         """
-        return ranks.precision("stable")
+        return ranks.precision("expected")
 
     def chance(self, ranks: PositiveRanks) -> NDArray[np.float64]:
         """(Q) share of the candidates that are neighbours.

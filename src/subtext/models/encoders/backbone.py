@@ -192,12 +192,25 @@ class Pretrained(nn.Module):
     Args:
         body: A module of a library.
         pretrained: Whether the body is pretrained: plans may freeze it or scale down its learning rate.
+
+    Attributes:
+        installed: What the names of tensors begin with that an installed package holds: a run in which none of them
+            learns has no copy of them. Empty where no package does.
     """
+
+    installed: tuple[str, ...] = ()
 
     def __init__(self, body: Any, *, pretrained: bool) -> None:
         super().__init__()
         self.body = body
         self.pretrained = pretrained
+
+    def load_installed(self) -> None:
+        """Load the tensors that `installed` names, from their package.
+
+        Raises the errors of `starter_file`.
+        """
+        raise NotImplementedError  # An encoder with such tensors has its own.
 
     def keep_frozen(self) -> None:
         """Keep a frozen body in eval mode: its dropout and running statistics must not change while heads learn."""

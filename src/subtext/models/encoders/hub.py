@@ -25,12 +25,14 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError 
 )
 from huggingface_hub.utils import get_token_to_send, validate_repo_id  # type: ignore[attr-defined]  # Not in __all__.
 
-from subtext.data.starter import NAME as STARTER
+from subtext.data.starter import NAME as STARTER, STARTER as SIDES, is_installed, require_installed
 from subtext.errors import RequirementError, Setting
+from subtext.text_helpers import install_hint
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CENTRED = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
+INSTALL = install_hint("starter")
 Triple = tuple[float, float, float]
 
 
@@ -141,7 +143,8 @@ def is_cached(source: str, files: Sequence[str]) -> bool:
 def require_model(name: str, *, option: str = "model") -> None:
     """Check that a model is available: in a folder, in the cache, or on the hub, which is queried.
 
-    Nothing is read or fetched. "tiny", "starter" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub.
+    Nothing is read or fetched. "tiny" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub. "starter"
+    passes where both of its packages are installed.
 
     Args:
         name: A short name, a hub name, or a folder.
@@ -151,7 +154,11 @@ def require_model(name: str, *, option: str = "model") -> None:
         RequirementError: If the model is not available, which is found before torch and transformers are imported.
     """
     source = source_of(name)
-    if source in (*BACKBONES, STARTER) or source.startswith("open_clip:") or (source and Path(source).is_dir()):
+    if source == STARTER:
+        for side in SIDES:
+            require_installed(side, option=option)
+        return
+    if source in BACKBONES or source.startswith("open_clip:") or (source and Path(source).is_dir()):
         return
     require_hub_name(source, name, option)
     if not is_cached(source, ("config.json", "model.safetensors")):
@@ -231,8 +238,9 @@ def require_answer(source: str, name: str, option: str) -> None:
     try:
         _ask(source)
     except tuple(refusals) as error:
-        reason = next(reason for kind, reason in refusals.items() if isinstance(error, kind))
-        raise _refusal(name, option, reason) from None
+        kind, reason = next((kind, reason) for kind, reason in refusals.items() if isinstance(error, kind))
+        offline = kind in (OfflineModeIsEnabled, NoAnswer, OSError)
+        raise _refusal(name, option, reason, offline=offline) from None
 
 
 @cache  # An error is not cached: only a hub that answered is not queried again.
@@ -244,7 +252,7 @@ def _ask(source: str) -> None:
     hf_raise_for_status(get_session().head(url, headers=headers, timeout=SECONDS, follow_redirects=False))
 
 
-def _refusal(name: str, option: str, got: str) -> RequirementError:
+def _refusal(name: str, option: str, got: str, *, offline: bool = False) -> RequirementError:
     candidates = (*_SHORT_NAMES, *NAMES)
     similar = [] if name in candidates else get_close_matches(name, candidates, n=2, cutoff=0.75)
     advice = "give a folder that holds config.json and model.safetensors"
@@ -252,7 +260,13 @@ def _refusal(name: str, option: str, got: str) -> RequirementError:
         advice = f"did you mean {' or '.join(similar)}?"
     elif name in BACKBONES:
         advice += ", or weights=random"
-    return RequirementError(Setting(option, name), f" needs a folder or a model of the hub; {got}; {advice}")
+    message: tuple[object, ...] = (Setting(option, name), f" needs a folder or a model of the hub; {got}; {advice}")
+    if offline and option in ("model", "image", "text"):
+        # The way on without a network.
+        here = all(is_installed(side) for side in SIDES if option in ("model", side))
+        install = "is installed and needs no network" if here else f"needs no network once it is installed ({INSTALL})"
+        message = (*message, "; or ", Setting(option, STARTER), f", which {install}")
+    return RequirementError(*message)
 
 
 PROCESSORS = ("processor_config.json", "preprocessor_config.json")

@@ -10,12 +10,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Float
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
 from subtext.core import Encoded
 from subtext.data.inputs import InputBatch
-from subtext.data.starter import NAME as STARTER
+from subtext.data.starter import NAME as STARTER, starter_folder
 from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError, Setting
 from subtext.models.encoders.backbone import Pretrained, Weights, drop_pooler, has_weights, open_body, read_model
@@ -88,7 +89,18 @@ class Language(Pretrained):
         body = open_body(name, weights=weights, assets=assets, option="text")
         is_starter, pretrained = name == STARTER, has_weights(name, weights)
         pooling = "mean" if is_starter else pooling
-        return Language(body, pooling=pooling, dropout=dropout, pretrained=pretrained, normalise=is_starter)
+        encoder = Language(body, pooling=pooling, dropout=dropout, pretrained=pretrained, normalise=is_starter)
+        encoder.installed = ("body.",) if is_starter and pretrained else ()
+        return encoder
+
+    def load_installed(self) -> None:
+        """Load the tensors of the text tower of `starter`.
+
+        Raises the errors of `starter_file`.
+        """
+        with starter_folder() as folder:
+            tensors = load_file(folder / "model.safetensors")
+        self.body.load_state_dict({name: tensors[name] for name in self.body.state_dict()})
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and pooled vectors of texts.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -114,6 +115,17 @@ class EfficientNetLite2(nn.Module):
         self.load_state_dict(dict(zip(self.state_dict(), published.values(), strict=True)))
 
 
+def published() -> dict[str, Tensor]:
+    """The tensors of the installed package, the classifier's among them.
+
+    Raises the errors of `starter_file`.
+
+    Returns:
+        Name -> tensor.
+    """
+    return torch.load(starter_file("image"), map_location="cpu", weights_only=True)
+
+
 class LiteVision(Pretrained):
     """The cells of an image by EfficientNet-Lite2, and one vector for the complete image.
 
@@ -122,9 +134,13 @@ class LiteVision(Pretrained):
         pretrained: Whether the body is pretrained, see `Pretrained`.
     """
 
+    alone_from = int((_PIXELS / 2) ** 0.5) + 1
+    """Side of images that a processor computes one at a time, whatever the batch."""
+
     def __init__(self, body: Any, *, pretrained: bool = False) -> None:
         super().__init__(body, pretrained=pretrained)
-        self.parts_width = self.pooled_width = _HEAD
+        self.parts_width: int | None = _HEAD
+        self.pooled_width = _HEAD
 
     @staticmethod
     def open(*, weights: Weights = "pretrained", fetch: bool = True) -> LiteVision:
@@ -139,10 +155,18 @@ class LiteVision(Pretrained):
         Returns:
             The encoder.
         """
-        body = EfficientNetLite2()
-        if fetch and weights == "pretrained":
-            body.load_published(torch.load(starter_file("image"), map_location="cpu", weights_only=True))
-        return LiteVision(body, pretrained=weights == "pretrained")
+        encoder = LiteVision(EfficientNetLite2(), pretrained=weights == "pretrained")
+        encoder.installed = ("body.",) if weights == "pretrained" else ()
+        if fetch and encoder.installed:
+            encoder.load_installed()
+        return encoder
+
+    def load_installed(self) -> None:
+        """Load the tensors of the installed package.
+
+        Raises the errors of `starter_file`.
+        """
+        self.body.load_published(published())
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """Cells and pooled vectors of images.
@@ -154,10 +178,32 @@ class LiteVision(Pretrained):
             Encoded with `parts` (N P 1280), cells of the last feature map in row-major order; `pooled` (N 1280), their
             average, at unit length.
         """
+        return self.finish(self.run_body(inputs))
+
+    def finish(self, outputs: Encoded) -> Encoded:
+        """What follows the network and costs next to nothing: outputs are cached before it.
+
+        Args:
+            outputs: As `run_body` returns them, or the fields of them that a head reads.
+
+        Returns:
+            See `forward`.
+        """
+        return replace(outputs, pooled=None if outputs.pooled is None else unit(outputs.pooled))
+
+    def run_body(self, inputs: dict[str, Tensor]) -> Encoded:
+        """Run the network.
+
+        Args:
+            inputs: "pixels" (N 3 H W).
+
+        Returns:
+            Encoded with `parts` (N P 1280) and `pooled` (N 1280), their average.
+        """
         self.keep_frozen()
         pixels = inputs["pixels"]
         count = len(pixels)
         if pixels.device.type == "cpu" and not self.body.training and not torch.is_grad_enabled():
             count = max(1, _PIXELS // (pixels.shape[2] * pixels.shape[3]))
         parts = torch.cat([self.body(few) for few in pixels.split(count)]).flatten(2).transpose(1, 2)
-        return Encoded(parts=parts, pooled=unit(parts.mean(dim=1)))
+        return Encoded(parts=parts, pooled=parts.mean(dim=1))

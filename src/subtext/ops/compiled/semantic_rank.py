@@ -1,8 +1,9 @@
 """Ranks of the candidates of a query, and the agreement of two rankings, from which ASP is computed.
 
 Two lists over the same candidates are compared place by place: 1 where both rank a candidate alike, towards 0 where one
-has it far above the other. Numbers are summed as whole multiples of 2^-40, so the same scores give the same sum to the
-bit in any order of candidates, size of block or number of threads.
+has it far above the other. Of equal scores each candidate counts by the mean over the places that they share, which is
+the mean over all orders of them: the order of a file means nothing. Numbers are summed as whole multiples of 2^-40, so
+the same scores give the same sum to the bit in any order of candidates, size of block or number of threads.
 
 Compiled code turns a score into a 32-bit key that rises as the score falls; key and column share 64 bits and are sorted
 in three passes of eleven bits.
@@ -75,9 +76,9 @@ def agreement(
     """Mean over candidates of min(R_C, R_S) / max(R_C, R_S), with R_S the ranks of the scores, R_C of the relevance.
 
     Args:
-        scores: (Q C).
+        scores: (Q C). Equal ones have no order: their values are means over all orders of them.
         semantic: (Q C) what `ranks` gave for the relevance with the same ties.
-        ties: Ranks of equal scores.
+        ties: Ranks of equal relevance.
         top: For each number N a column, over the candidates of semantic rank up to N alone; empty for one column over
             all. Equal relevance stays together: with "min" and "average" more or fewer than N may be meant.
         within: Rank the scores among those N alone; else their ranks among all candidates count.
@@ -97,19 +98,22 @@ def agreement(
         >>> given = np.array([[4.0, 3.0, 2.0]])
         >>> float(agreement(np.array([[0.1, 0.3, 0.2]]), ranks(given))[0, 0])  # (1/3 + 1/2 + 2/3) / 3
         0.5
+        >>> round(float(agreement(np.array([[0.1, 0.1, 0.1]]), ranks(given))[0, 0]), 6)  # the chance of 3 candidates
+        0.666667
     """
     if scores.shape != semantic.shape:
         raise ShapeError(f"semantic ranks must be as the scores are, {scores.shape}; it got {semantic.shape}")
     if top and min(top) < 1:
         raise RequirementError(f"the first N in relevance need N of 1 or more; it got {min(top)}")
     factor = 1 + (ties == "average")
+    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, scores.shape[1] + 1))])
     limits = factor * np.array(top or (scores.shape[1],), dtype=np.int64)
     single = _single(scores)
     sums, counts = np.zeros((2, len(scores), len(limits)), dtype=np.int64)
     if scores.size >= KERNEL_CELLS if kernel is None else kernel:
-        agree, bits, code = _kernels()[1], single.view(np.uint32), _CODES[ties]
+        agree, bits = _kernels()[1], single.view(np.uint32)
         in_threads(
-            lambda rows: agree(bits[rows], semantic[rows], code, limits, within, sums[rows], counts[rows]),
+            lambda rows: agree(bits[rows], semantic[rows], factor, harmonic, limits, within, sums[rows], counts[rows]),
             len(bits),
         )
     else:
@@ -117,9 +121,8 @@ def agreement(
             relevance_ranks = semantic[row, order].astype(np.int64)
             for column, limit in enumerate(limits):
                 inside = relevance_ranks <= limit
-                score_ranks = _places(keys[inside], ties) if within else _places(keys, ties)[inside]
-                both = score_ranks, relevance_ranks[inside]
-                ratio = np.minimum(*both) / np.maximum(*both)
+                starts, stops = _runs(keys[inside]) if within else (ends[inside] for ends in _runs(keys))
+                ratio = _ratios(starts, stops, relevance_ranks[inside], factor, harmonic)
                 sums[row, column] = (ratio * _UNIT + 0.5).astype(np.int64).sum()
                 counts[row, column] = len(ratio)
     with np.errstate(invalid="ignore"):
@@ -151,14 +154,40 @@ def _sorted_rows(values: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.uint6
 
 def _places(keys: NDArray[np.uint64], ties: RankTies) -> NDArray[np.int64]:
     """Ranks of sorted keys."""
-    count = len(keys)
-    if ties == "ordinal" or not count:
-        return np.arange(1, count + 1)
+    if ties == "ordinal":
+        return np.arange(1, len(keys) + 1)
+    starts, stops = _runs(keys)
+    return starts + 1 if ties == "min" else starts + 1 + stops
+
+
+def _runs(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each sorted key, where the run of keys equal to it begins, and where it has ended."""
+    if not len(keys):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     first = np.concatenate([[True], keys[1:] != keys[:-1]])
-    starts = np.flatnonzero(first)
-    stops = np.append(starts[1:], count)
-    run = np.cumsum(first) - 1
-    return (starts + 1 if ties == "min" else starts + 1 + stops)[run]
+    starts, run = np.flatnonzero(first), np.cumsum(first) - 1
+    return starts[run], np.append(starts[1:], len(keys))[run]
+
+
+def _ratios(
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    ranks: NDArray[np.int64],
+    factor: int,
+    harmonic: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Mean over the places starts + 1 ... stops of min over max of the place and a rank, which is factor times it.
+
+    The sum over the places up to the rank is a sum of whole numbers, that over the others one of their inverses.
+    """
+    middles = np.clip(ranks // factor, starts, stops)
+    below = factor * (middles * (middles + 1) - starts * (starts + 1)) / (2.0 * ranks)
+    above = ranks * (harmonic[stops] - harmonic[middles]) / factor
+    means = (below + above) / (stops - starts)
+    alone = stops - starts == 1
+    places = factor * stops[alone], ranks[alone]
+    means[alone] = np.minimum(*places) / np.maximum(*places)
+    return means
 
 
 _BITS = 11
@@ -225,13 +254,17 @@ def _agree(
     sort: Any,
     bits: NDArray[np.uint32],
     ranks: NDArray[Any],
-    ties: int,
+    factor: int,
+    harmonic: NDArray[np.float64],
     limits: NDArray[np.int64],
     within: bool,
     sums: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
-    """Fill sums and counts (R L): min over max of the two ranks, in units of 2^-40, over ranks up to each limit."""
+    """Fill sums and counts (R L): min over max of the two ranks, in units of 2^-40, over ranks up to each limit.
+
+    Means over the places of a run of equal scores are those of `_ratios`.
+    """
     rows, columns = bits.shape
     first, second = np.empty(columns, np.uint64), np.empty(columns, np.uint64)
     for row in range(rows):
@@ -241,21 +274,27 @@ def _agree(
             total, number, before, start = np.int64(0), np.int64(0), np.int64(0), 0
             while start < columns:
                 stop, inside = start + 1, np.int64(ranks[row, first[start] & _LOW] <= limit)
-                if ties != 0:
-                    while stop < columns and first[stop] >> _UP == first[start] >> _UP:
-                        inside += np.int64(ranks[row, first[stop] & _LOW] <= limit)
-                        stop += 1
+                while stop < columns and first[stop] >> _UP == first[start] >> _UP:
+                    inside += np.int64(ranks[row, first[stop] & _LOW] <= limit)
+                    stop += 1
+                size = inside if within else np.int64(stop - start)
+                after = before + size
                 if inside:
-                    size = inside if within else np.int64(stop - start)
-                    score_rank = before + 1 if ties < 2 else 2 * before + 1 + size
+                    place = factor * after
                     for index in range(start, stop):
-                        relevance_rank = np.int64(ranks[row, first[index] & _LOW])
-                        if relevance_rank <= limit:
-                            total += np.int64(
-                                min(score_rank, relevance_rank) / max(score_rank, relevance_rank) * _UNIT + 0.5
-                            )
+                        rank = np.int64(ranks[row, first[index] & _LOW])
+                        if rank > limit:
+                            continue
+                        if size == 1:
+                            mean = min(place, rank) / max(place, rank)
+                        else:
+                            middle = min(max(rank // factor, before), after)
+                            below = factor * (middle * (middle + 1) - before * (before + 1)) / (2.0 * rank)
+                            above = rank * (harmonic[after] - harmonic[middle]) / factor
+                            mean = (below + above) / size
+                        total += np.int64(mean * _UNIT + 0.5)
                     number += inside
-                before += inside if within else np.int64(stop - start)
+                before = after
                 start = stop
             sums[row, column], counts[row, column] = total, number
 

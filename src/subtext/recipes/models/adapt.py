@@ -29,8 +29,8 @@ def adapt(
     *,
     model: Annotated[
         str,
-        "hub name or folder of a dual encoder, open_clip:ARCHITECTURE/WEIGHTS, or features: vectors of a dual encoder "
-        "given as features and text_features",
+        "starter, hub name or folder of a dual encoder, open_clip:ARCHITECTURE/WEIGHTS, or features: vectors of a dual "
+        "encoder given as features and text_features",
     ] = "openai/clip-vit-base-patch32",
     text_prompt: Annotated[str, "words around every text, with {} in its place: a photo of {}"] = "",
     pixels: PixelOptions = PixelOptions(),

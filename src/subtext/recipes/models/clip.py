@@ -26,7 +26,7 @@ def clip(
     context: BuildContext,
     *,
     model: Annotated[
-        str, "hub name or folder of a dual encoder, or open_clip:ARCHITECTURE/WEIGHTS"
+        str, "starter, hub name or folder of a dual encoder, or open_clip:ARCHITECTURE/WEIGHTS"
     ] = "openai/clip-vit-base-patch32",
     weights: Annotated[Literal["pretrained", "random"], "initial weights"] = "pretrained",
     pixels: PixelOptions = PixelOptions(),

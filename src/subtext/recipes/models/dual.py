@@ -42,11 +42,11 @@ def dual(
 ) -> Setup:
     """Plain dual encoder: linear and MLP layers for images, a bag of words or another text encoder, and InfoNCE.
 
-    With `image=starter` or `text=starter` pretrained encoders stay frozen, unless freeze_epochs says otherwise; a
-    frozen text encoder learns more with `text_mlp`.
-    `text=auto` is a bag of words: on a few ten thousand captions it beat every GRU that was tried, at a fraction of the
-    time. All texts of an image in the batch count as right. By default the batch is a twentieth of the training pairs:
-    64 to 1,280 of them, at most 256 from pixels.
+    `image=auto` and `text=auto` are given features, else the starter towers where they are installed, else a small
+    network and a bag of words: on a few ten thousand captions that beat every GRU that was tried, at a fraction of the
+    time. Starter towers stay frozen, unless freeze_epochs says otherwise, and training then stops early; a frozen text
+    encoder learns more with `text_mlp`. All texts of an image in the batch count as right. By default the batch is a
+    twentieth of the training pairs: 64 to 1,280 of them, at most 256 from pixels.
 
     Returns:
         The model, its objective and its plan.

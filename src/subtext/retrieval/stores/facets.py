@@ -242,25 +242,27 @@ def earliest(metadata: Mapping[str, Any], field: str) -> tuple[int, int] | None:
     return min([*dates, *((year.first, year.last) for year in years)], default=None)
 
 
-def in_order(dates: Sequence[tuple[int, int] | None], *, descending: bool) -> list[int]:
-    """Positions in the order of dates, undated last; what is open at one end stands at the other.
+Place = tuple[int, int, int]
+"""Where an item stands in the order of dates: whether it has none, and two numbers."""
+
+
+def place_of(date: tuple[int, int] | None, *, descending: bool) -> Place:
+    """Where a date stands among others, undated last; what is open at one end stands at the other.
 
     Args:
-        dates: First and last second of each; None for none.
+        date: First and last second; None for none.
         descending: The latest comes first.
 
     Returns:
-        As many positions.
+        A place, which sorts as the items do.
 
     Example:
-        >>> in_order([None, (5, 6), (1, 2), (5, 5)], descending=False)
-        [2, 3, 1, 0]
+        >>> dates = [None, (5, 6), (1, 2), (5, 5), (-END, 3)]
+        >>> sorted(range(5), key=lambda row: place_of(dates[row], descending=False))
+        [2, 4, 3, 1, 0]
     """
-    known = [number for number, date in enumerate(dates) if date is not None]
-
-    def place(number: int) -> tuple[int, int]:
-        first, last = dates[number] or (0, 0)
-        return (last if first <= -END else first), (first if last >= END else last)
-
-    known.sort(key=place, reverse=descending)
-    return known + [number for number, date in enumerate(dates) if date is None]
+    if date is None:
+        return 1, 0, 0
+    first, last = date
+    begin, end = last if first <= -END else first, first if last >= END else last
+    return (0, -begin, -end) if descending else (0, begin, end)

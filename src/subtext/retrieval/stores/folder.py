@@ -15,11 +15,13 @@ INDEX/cache/, INDEX/logs/     what a server keeps of items; see `search.traces`
 A change writes its segments, then the tables in one transaction, which is flushed to the disk, then the manifest.
 Whatever is interrupted in between leaves the state before it, and a folder that no table names, which the next writer
 removes. Readers see the tables as they were when they began, while a writer goes on (SQLite's write-ahead log).
+
+All of it goes through the folder that was opened (`HeldFolder`), also when another index takes its path meanwhile.
+Manifest and tables both say which index they belong to, and as of which change (`Revision`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
 import math
@@ -33,7 +35,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
-from subtext.errors import OutputError, SearchIndexError
+from subtext.data.locks import acquire
+from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.ops import draw
 from subtext.retrieval import ann
+from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import checksums, inside, mapped, stored_object
-from subtext.retrieval.manifest import STORE_NAME, Manifest
+from subtext.retrieval.manifest import STORE_NAME, Manifest, Revision
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
 from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
@@ -63,9 +66,10 @@ from subtext.retrieval.stores.item import (
     deletion_hash,
     facet_sum,
     link_sum,
+    row_sum,
 )
 from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
-from subtext.retrieval.stores.store import Stats, Store
+from subtext.retrieval.stores.store import Stats, Store, lost_changes
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
 from subtext.retrieval.words import fold, query_words, spaced
@@ -78,7 +82,13 @@ _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
+NO_LOCKS = "keep the index on a local disk, or where no locks are needed: in PostgreSQL (postgresql://...) or LanceDB (lance://...)"
+"""What to do where a disk has no locks, such as some network disks."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_NOT_READ = (
+    sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_FSTAT,
+    sqlite3.SQLITE_IOERR_ACCESS, sqlite3.SQLITE_IOERR_SHMMAP, sqlite3.SQLITE_IOERR_CORRUPTFS,
+)  # fmt: skip
 _CONNECTION: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
 _CLOSED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 LONG_LIST = 1000
@@ -110,6 +120,7 @@ class SqliteTables(Tables):
         closed = not write and not os.access(file.parent, os.W_OK) and not (log.exists() and shared.exists())
         address = f"file:{quote(str(file.absolute()))}?{'mode=ro&immutable=1' if closed else 'mode=rw'}"
         with translated(file):
+            self._number = _numbers(file)
             if closed and log.exists() and log.stat().st_size:
                 self.connection = _recovered(file, log)
             else:
@@ -120,6 +131,17 @@ class SqliteTables(Tables):
             # What is deleted is overwritten, so that no reader of the raw file finds it.
             for setting in ("synchronous = FULL", "secure_delete = ON") if write else ("query_only = ON",):
                 self.connection.execute(f"PRAGMA {setting}")
+            # SQLite opens its log by name at the first statement: from here on it opens nothing any more.
+            ((_, _, opened),) = self.connection.execute("PRAGMA database_list").fetchall()
+            self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if opened and _numbers(Path(opened)) != self._number:
+            self.close()
+            raise IndexMovedError(f"{file} was replaced while it was opened; try again")
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the tables are still those at their path."""
+        return _numbers(self.file) == self._number
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`.
@@ -185,6 +207,14 @@ class SqliteTables(Tables):
         """
         return list(names)
 
+    def identity(self) -> str:
+        """Which index the tables belong to; see `Revision`.
+
+        Returns:
+            Hexadecimal digits; empty where the tables do not say.
+        """
+        return "".join(str(value) for (value,) in self.run("SELECT value FROM state WHERE name = 'identity'"))
+
     def empty_log(self) -> None:
         """Bring what SQLite's log holds into the tables, and cut it to nothing; not while a reader still needs it."""
         self.run(f"PRAGMA busy_timeout = {1000 * SHORT}")
@@ -196,6 +226,15 @@ class SqliteTables(Tables):
     def close(self) -> None:
         """Close the connection."""
         self.close_once()
+
+
+def _numbers(file: Path) -> tuple[int, int] | None:
+    """What tells a file from another at the same path; None where there is none."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def _recovered(file: Path, log: Path) -> sqlite3.Connection:
@@ -233,21 +272,48 @@ def translated(file: Path) -> Iterator[None]:
 
     Raises:
         OutputError: If the disk is full or cannot be written.
+        IndexLockedError: If another process has the lock, or the disk has no locks.
         SearchIndexError: For any other error of SQLite.
     """
     try:
         yield
     except sqlite3.OperationalError as problem:
-        if getattr(problem, "sqlite_errorcode", 0) & 0xFF in _FULL:
+        code = getattr(problem, "sqlite_errorcode", 0)
+        if code in _NOT_READ:
+            raise SearchIndexError(
+                f"{file} cannot be read: {problem}; see to the disk, then verify the index (subtext index verify)"
+            ) from problem
+        if code & 0xFF in _FULL:
             raise OutputError(
                 f"{file} needs to be written, and cannot be: {problem}; what stood there before still stands; free "
                 "some space and do it again"
+            ) from problem
+        if code & 0xFF == sqlite3.SQLITE_BUSY:
+            raise IndexLockedError(
+                f"{file} needs a lock: another process holds it, or the disk has no locks: {problem} for {PATIENCE} s; "
+                f"wait until that is done, or {NO_LOCKS}"
+            ) from problem
+        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+            raise SearchIndexError(
+                f"{file} cannot be opened: {_why_not(file) or problem}; close other files or programs, or see to the "
+                "rights of its folder"
             ) from problem
         raise SearchIndexError(
             f"{file} cannot be used: {problem}; `subtext index verify` says what is wrong"
         ) from problem
     except sqlite3.DatabaseError as problem:
         raise SearchIndexError(f"{file} is damaged: {problem}; restore a backup, or build again") from problem
+
+
+def _why_not(file: Path) -> str:
+    """Why the system opens no further file; "" where it does."""
+    try:
+        with ExitStack() as files:
+            for _ in range(3):  # The tables, their log and its index.
+                files.enter_context(file.open("rb"))
+    except OSError as problem:
+        return str(problem.strerror)
+    return ""
 
 
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
@@ -257,7 +323,7 @@ Block = tuple[NDArray[np.float32], NDArray[np.int64]]
 """(r D) vectors and (r) keys."""
 
 
-def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
+def open_segment(folder: Path, *, rows: int, width: int, lists: str | None, sums: str = "") -> Segment:
     """Open a segment.
 
     Args:
@@ -265,6 +331,7 @@ def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> S
         rows: R, number of rows that the tables name.
         width: D, numbers per vector.
         lists: Name of the lists that the rows are sorted by; None for none.
+        sums: Checksums of its files, as the tables have them.
 
     Returns:
         The segment, its files mapped.
@@ -277,7 +344,7 @@ def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> S
         raise FileNotFoundError(f"{folder} is gone")
     offsets = None if lists is None else mapped(folder / OFFSETS, np.dtype(np.int64), (None,))
     vectors = mapped(folder / VECTORS, np.dtype(np.float32), (rows, width))
-    return Segment(folder, lists, vectors, mapped(folder / KEYS, np.dtype(np.int64), (rows,)), offsets)
+    return Segment(folder, lists, vectors, mapped(folder / KEYS, np.dtype(np.int64), (rows,)), offsets, sums)
 
 
 def write_segment(
@@ -391,11 +458,13 @@ class FolderView(SqlView):
         tables: The tables at this moment.
         sides: The segments of each side.
         folder: The index.
+        held: Its folder, of which all this was read.
     """
 
     tables: SqliteTables
     sides: Mapping[Side, SegmentTable]
     folder: Folder
+    held: HeldFolder
 
     kinds = (
         "SELECT sum(typeof(value) = 'text'), sum(typeof(value) != 'text'), count(DISTINCT value), "
@@ -423,7 +492,7 @@ class FolderView(SqlView):
         lists = self.tables.run("SELECT side, probes, recalls FROM lists")
         sides = self.sides.items()
         return Stats(
-            bytes=sum(file.stat().st_size for file in self.folder.path.rglob("*") if file.is_file()),
+            bytes=sum(file.stat().st_size for file in self.held.here.rglob("*") if file.is_file()),
             unindexed={side: table.unindexed for side, table in sides},
             facts={
                 "rows": {side: table.rows for side, table in sides},
@@ -477,10 +546,11 @@ class FolderView(SqlView):
         """
         if kind in ("jobs", "deleted"):
             return super().records(kind)
-        files = {name: self.folder.store / file for name, file in DOCUMENTS.items()}
+        store = self.held.here / self.manifest.store
+        files = {name: store / file for name, file in DOCUMENTS.items()}
         if kind == "documents":
             return [(name, file.stat().st_mtime_ns) for name, file in files.items() if file.is_file()]
-        inside(self.folder.store, DOCUMENTS[kind])
+        inside(store, DOCUMENTS[kind])
         try:
             return [(files[kind].read_text(encoding="utf-8"),)] if files[kind].is_file() else []
         except UnicodeDecodeError as problem:
@@ -520,14 +590,42 @@ class FolderWriter(SqlWriter):
     Args:
         store: The index.
         sqlite: Its tables, opened for writing.
+        manifest: Describes the store of these tables.
     """
 
     store: Folder
     tables: SqliteTables
 
-    def __init__(self, store: Folder, sqlite: SqliteTables) -> None:
-        super().__init__(store, store.manifest)
+    def __init__(self, store: Folder, sqlite: SqliteTables, manifest: Manifest) -> None:
+        super().__init__(store, manifest)
         self.tables = sqlite
+        self.held = store.held
+        self.held_store = HeldFolder(inside(self.held.here, manifest.store))
+        self._segment_number = sqlite.state("segment")
+
+    @property
+    def inner(self) -> Path:
+        """The folder of tables and segments that was opened."""
+        return self.held_store.here
+
+    @property
+    def text_side(self) -> Path:
+        """The folder for the text side of the model, through the folder that was opened."""
+        return self.inner / TEXT_SIDE
+
+    def require_there(self, done: str = "nothing of this change was made") -> None:
+        """Require that the index is still what its path leads to.
+
+        Args:
+            done: What was done so far, for the message.
+
+        Raises:
+            IndexMovedError: If another one has taken its place.
+        """
+        self.held.require_there(done)
+        self.held_store.require_there(done)
+        if not self.tables.is_current:
+            raise IndexMovedError(f"{self.tables.file} was replaced while it was used; {done}; restore a backup")
 
     def clean(self) -> None:
         """Remove what an interrupted writer left behind, and finish what it had acknowledged.
@@ -535,20 +633,15 @@ class FolderWriter(SqlWriter):
         Raises:
             SearchIndexError: If acknowledged changes were lost.
         """
+        self.store.require_revision(self.tables.revision(self.tables.identity()), self.manifest.revision)
         self._remove_unnamed()
-        home = self.store.path
-        hidden = [*home.glob(f"{HIDDEN}*"), *self.store.store.glob(f"{HIDDEN}*"), *(home / LOGS).rglob(f"{HIDDEN}*")]
+        home = self.held.here
+        hidden = [*home.glob(f"{HIDDEN}*"), *self.inner.glob(f"{HIDDEN}*"), *(home / LOGS).rglob(f"{HIDDEN}*")]
         for path in [*hidden, *(home / ADDED).glob(".*")]:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         if self.in_use:
             # A move that was killed between its last two steps leaves it.
-            (self.store.store / PENDING).unlink(missing_ok=True)
-        generation = self.tables.state("generation")
-        if generation < self.manifest.generation:
-            raise SearchIndexError(
-                f"{self.tables.file} needs {self.manifest.generation} changes, as the manifest acknowledged; it has "
-                f"{generation}: some were lost; restore a backup"
-            )
+            (self.inner / PENDING).unlink(missing_ok=True)
         self._acknowledge()
         self._remove_traces()
 
@@ -562,12 +655,9 @@ class FolderWriter(SqlWriter):
             Number of deleted items of each side, and the number of the job.
         """
         for name in sorted(change.documents, reverse=True):
-            write_text(self.store.store / DOCUMENTS[name], change.documents[name])
+            write_text(self.inner / DOCUMENTS[name], change.documents[name])
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
-        if change.documents and replace(change, documents={}) == Change(change.side):
-            return Applied(dict.fromkeys(SIDES, 0))
-        last = self.tables.run("SELECT seq FROM sqlite_sequence WHERE name = 'items'")
-        first = int(last[0][0]) + 1 if last else 1
+        first = self.tables.state("key") + 1
         keys = np.arange(first, first + len(change.entries), dtype=np.int64)
         with self.store.reading() as view:
             segments = view.sides[change.side]
@@ -575,18 +665,19 @@ class FolderWriter(SqlWriter):
         new, merged = self._write_segment(change.side, segments, vectors, keys, replaced) if len(keys) else (None, [])
         with self.changing():
             applied, gone = self.change_rows(change, keys.tolist())
-            for number, side in enumerate(SIDES):
-                self.tables.run_many("INSERT INTO tombstones VALUES (?, ?)", [(key, number) for key in gone[side]])
+            self.add_to("key", len(keys))
+            for side in SIDES:
+                self._bury(side, gone[side])
             for segment in merged:
-                keys_of_segment = np.unique(segment.keys).tolist()
-                self.tables.run("DELETE FROM tombstones WHERE key = ANY(?::bigint[])", keys_of_segment)
+                self._unbury("key = ANY(?::bigint[])", np.unique(segment.keys).tolist())
                 self.tables.run("DELETE FROM segments WHERE name = ?", segment.folder.name)
             if new is not None:
                 self.tables.run("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)", *new)
-        if merged:
-            self._remove_unnamed()
-        if any(applied.deleted.values()):
-            self._remove_traces()
+        with self._behind_commit():
+            if merged:
+                self._remove_unnamed()
+            if any(applied.deleted.values()):
+                self._remove_traces()
         return applied
 
     def compact(self, *, seed: int = 0) -> list[str]:
@@ -617,14 +708,16 @@ class FolderWriter(SqlWriter):
         new = {side: self._compacted(side, segments, seed) for side in sides}
         with self.changing():
             for side in sides:
-                for table in ("segments", "lists", "tombstones"):
+                self._unbury("side = ?", SIDES.index(side))
+                for table in ("segments", "lists"):
                     self.tables.run(f"DELETE FROM {table} WHERE side = ?", SIDES.index(side))
                 for table, row in new[side].items():
                     self.tables.run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
             self.tables.run("INSERT INTO words (words) VALUES ('optimize')")
-        self.tables.run("VACUUM")
-        self.tables.empty_log()
-        self._remove_unnamed()
+        with self._behind_commit():
+            self.tables.run("VACUUM")
+            self.tables.empty_log()
+            self._remove_unnamed()
         old = sum(len(segments[side].segments) for side in sides)
         deleted = counted(sum(len(segments[side].deleted) for side in sides), "deleted item")
         lines = [f"{counted(old, 'segment')} became {len(sides)}, vectors of {deleted} removed"]
@@ -638,19 +731,20 @@ class FolderWriter(SqlWriter):
                     lines.append(f"removed {other.name}, of an earlier model")
                     continue
                 try:
-                    unfinished = Folder(self.store.path, pending=other.name)
+                    unfinished = Folder(self.store.path, pending=other.name, held=self.held)
                 except SearchIndexError:
                     shutil.rmtree(other)
                     lines.append(f"removed {other.name}, of an unfinished move, as it was damaged")
                     continue
-                with closing(unfinished), closing(SqliteTables(unfinished.tables, write=True)) as tables:
-                    writer = FolderWriter(unfinished, tables)
-                    writer.clean()
-                    for side in SIDES:
-                        # A store that was copied back from elsewhere may hold what was deleted meanwhile.
-                        absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
-                        writer.delete(side, absent, keep_texts=True, remember=False)
-                    lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
+                with closing(unfinished), closing(SqliteTables(other / TABLES, write=True)) as tables:
+                    writer = FolderWriter(unfinished, tables, unfinished.manifest)
+                    with writer.held_store.naming():
+                        writer.clean()
+                        for side in SIDES:
+                            # A store that was copied back from elsewhere may hold what was deleted meanwhile.
+                            absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
+                            writer.delete(side, absent, keep_texts=True, remember=False)
+                        lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
 
     @contextmanager
@@ -662,8 +756,62 @@ class FolderWriter(SqlWriter):
         """
         with self.tables.transaction(write=True):
             yield
-            self.add_to("generation", 1)
-        self._acknowledge()
+            self.count_change()
+            self.require_there()
+        with self._behind_commit():
+            self._acknowledge()
+
+    @contextmanager
+    def _behind_commit(self) -> Iterator[None]:
+        """Inside the block errors say that the change stands: the next writer does what is left of it.
+
+        Raises:
+            SubtextError: For whatever fails.
+        """
+        try:
+            yield
+        except (OutputError, SearchIndexError, OSError) as problem:
+            reason = str(problem).replace("what stood there before still stands; ", "")
+            kind = type(problem) if isinstance(problem, SubtextError) else OutputError
+            raise kind(
+                f"{self.store.path} has the change, which stands; what follows it was not done, and the next change "
+                f"does it: {reason}"
+            ) from problem
+
+    def count_change(self) -> Revision:
+        """Count one more change in the state, as the last step of its transaction.
+
+        Returns:
+            The revision that the transaction leads to.
+        """
+        revision = super().count_change()
+        self._set("segment", self._segment_number)
+        self._seal()
+        return revision
+
+    def _seal(self) -> None:
+        """Write the sums of small tables and of the state, which `verify` compares; others are kept as rows change."""
+        # FTS5 writes its pages at a savepoint, else at the end of the transaction.
+        self.tables.run("SAVEPOINT flushed")
+        self.tables.run("RELEASE flushed")
+        for table in SUMMED:
+            self._set(table, _table_sum(self.tables, table))
+        self._set("state", _state_sum(self.tables.run(_STATE)))
+
+    def _set(self, name: str, value: int) -> None:
+        self.tables.run("UPDATE state SET value = ? WHERE name = ?", value, name)
+
+    def _bury(self, side: Side, keys: Sequence[int]) -> None:
+        """Note items that are gone, and whose rows of vectors are not."""
+        rows = [(int(key), SIDES.index(side)) for key in keys]
+        self.tables.run_many("INSERT INTO tombstones VALUES (?, ?)", rows)
+        self.add_to("tombstones", sum(row_sum(*row) for row in rows))
+
+    def _unbury(self, where: str, value: Any) -> None:
+        """Note that the rows of vectors of items are gone as well."""
+        rows = self.tables.run(f"SELECT key, side FROM tombstones WHERE {where}", value)
+        self.tables.run(f"DELETE FROM tombstones WHERE {where}", value)
+        self.add_to("tombstones", -sum(row_sum(*row) for row in rows))
 
     def new_name(self, side: Side, kind: str = "") -> str:
         """A name that no segment had before.
@@ -675,13 +823,13 @@ class FolderWriter(SqlWriter):
         Returns:
             A file name.
         """
-        self.add_to("segment", 1)
-        return f"{self.tables.state('segment'):06d}.{side}{kind}"
+        self._segment_number += 1
+        return f"{self._segment_number:06d}.{side}{kind}"
 
     def _remove_unnamed(self) -> None:
         """Remove segments and lists that the tables do not name; readers that have them open keep what they see."""
         names = {name for table in ("segments", "lists") for (name,) in self.tables.run(f"SELECT name FROM {table}")}
-        for folder in [file for file in self.store.store.iterdir() if file.is_dir()]:
+        for folder in [file for file in self.inner.iterdir() if file.is_dir()]:
             if folder.name not in (*names, TEXT_SIDE) and not folder.name.startswith(HIDDEN):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -719,12 +867,12 @@ class FolderWriter(SqlWriter):
             by: Name and offsets of the lists that the rows are sorted by.
         """
         name, (lists, offsets) = self.new_name(side), by or (None, None)
-        sums = write_segment(self.store.store / name, blocks, rows=rows, width=self.manifest.width, offsets=offsets)
+        sums = write_segment(self.inner / name, blocks, rows=rows, width=self.manifest.width, offsets=offsets)
         return name, SIDES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
 
     def _compacted(self, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
         """Write the segment of a side, and lists if it has many rows; table -> new row."""
-        live, store = LiveRows(segments[side]), self.store.store
+        live, store = LiveRows(segments[side]), self.inner
         count = len(live.rows)
         if not count:
             return {}
@@ -793,7 +941,7 @@ class FolderWriter(SqlWriter):
     @property
     def in_use(self) -> bool:
         """Whether this is the store that searches use, and not one that is built beside it."""
-        return self.store.manifest_file.name == MANIFEST
+        return self.store.pending is None
 
     def _delete_elsewhere(self, names: Mapping[str, Sequence[str]]) -> None:
         """Delete items from the stores of earlier models, which others may have open, and from those half built.
@@ -808,16 +956,14 @@ class FolderWriter(SqlWriter):
         for other in self.store.other_stores():
             try:
                 with closing(SqliteTables(other / TABLES, write=True)) as tables:
-                    writer = FolderWriter(self.store, tables)
+                    writer = FolderWriter(self.store, tables, self.manifest)
                     with tables.transaction(write=True):
                         for side, own in ids.items():
                             # An unfinished move takes over what is remembered at its end.
                             change = Change(side, deleted=own, keep_texts=True, remember=False)
-                            keys = writer.change_rows(change, [])[1][side]
-                            rows = [(key, SIDES.index(side)) for key in keys]
-                            tables.run_many("INSERT INTO tombstones VALUES (?, ?)", rows)
+                            writer._bury(side, writer.change_rows(change, [])[1][side])
                         tables.run("DELETE FROM traces")
-                        writer.add_to("generation", 1)
+                        writer.count_change()
                     tables.empty_log()
             except SearchIndexError as problem:
                 if getattr(problem.__cause__, "sqlite_errorcode", 0) & 0xFF in _CLOSED:
@@ -826,10 +972,11 @@ class FolderWriter(SqlWriter):
                 shutil.rmtree(other)
 
     def _acknowledge(self) -> None:
-        generation = self.tables.state("generation")
-        if generation != self.manifest.generation:
-            self.manifest = replace(self.manifest, generation=generation)
-            write_text(self.store.manifest_file, self.manifest.to_json())
+        revision = self.tables.revision(self.manifest.identity)
+        if revision != self.manifest.revision:
+            manifest = self.manifest.at(revision)
+            write_text(self.held.here / self.store.manifest_name, manifest.to_json())
+            self.manifest = manifest
 
     def _remove_traces(self) -> None:
         """Remove cached files and log lines of deleted items; they are noted with the deletion, so none is left."""
@@ -837,9 +984,26 @@ class FolderWriter(SqlWriter):
         if names:
             if self.in_use:
                 self._delete_elsewhere(names)
-            remove_traces(self.store.path, names)
-            self.tables.run("DELETE FROM traces")
+            remove_traces(self.held.here, names)
+            with self.tables.transaction(write=True):
+                self.tables.run("DELETE FROM traces")
+                self._seal()
             self.tables.empty_log()
+
+
+@dataclass(eq=False)
+class _Opened:
+    """One folder, and what was read of it: nothing of another one is ever put beside that.
+
+    Attributes:
+        held: The folder.
+        loaded: A revision of its index, with the segments of each side and the cache of that revision.
+        acknowledged: Its manifest, and what tells that file from a later one.
+    """
+
+    held: HeldFolder
+    loaded: tuple[Revision | None, dict[Side, SegmentTable], dict[str, Any]] = (None, {}, {})
+    acknowledged: tuple[object, Manifest] | None = None
 
 
 class Folder(Store):
@@ -848,6 +1012,7 @@ class Folder(Store):
     Args:
         path: The folder.
         pending: The name of a store that is built beside the one in use; see `create_replacement`.
+        held: The folder, if it is open already; None to open what is at the path.
 
     Raises:
         SearchIndexError: If it is no index, or is damaged.
@@ -855,20 +1020,27 @@ class Folder(Store):
 
     path: Path
 
-    def __init__(self, path: Path | str, *, pending: str | None = None) -> None:
-        self.path = Path(path).expanduser()
-        self.manifest_file = self.path / MANIFEST if pending is None else self.path / pending / PENDING
-        self.manifest = read_manifest(self.manifest_file.parent, name=self.manifest_file.name)
-        self.store = inside(self.path, self.manifest.store)
-        if pending not in (None, self.manifest.store):
-            raise SearchIndexError(
-                f"{self.manifest_file} needs to name its own folder; it names {self.manifest.store}; remove {pending}, "
-                "and move the index again"
-            )
+    def __init__(self, path: Path | str, *, pending: str | None = None, held: HeldFolder | None = None) -> None:
+        self.path, self.pending = Path(path).expanduser(), pending
+        self.manifest_name = MANIFEST if pending is None else f"{pending}/{PENDING}"
+        self._opened = _Opened(HeldFolder(self.path) if held is None else held)
+        self._earlier = list[HeldFolder]()  # Paths through them may be in use.
+        self._written: _Opened | None = None
         self._thread = threading.local()
-        self._state: tuple[int, dict[Side, SegmentTable], dict[str, Any]] = (-1, {}, {})
+        with self.held.naming():
+            self.manifest = self._acknowledged(self._opened)
+            if pending not in (None, self.manifest.store):
+                raise SearchIndexError(
+                    f"{self.path / self.manifest_name} needs to name its own folder; it names {self.manifest.store}; "
+                    f"remove {pending}, and move the index again"
+                )
         with self.reading():
             pass
+
+    @property
+    def held(self) -> HeldFolder:
+        """The folder that was opened; another one may have taken its path."""
+        return (self._written or self._opened).held
 
     @classmethod
     def create(cls, location: Path | str, manifest: Manifest) -> Folder:
@@ -887,9 +1059,16 @@ class Folder(Store):
         """
         path = Path(location).expanduser()
         cls.require_free(path)
-        _create_store(path, manifest)
-        write_text(path / MANIFEST, manifest.to_json())
-        return cls(path)
+        with written_to(path):
+            path.mkdir(parents=True, exist_ok=True)
+        held = HeldFolder(path)
+        with held.naming():
+            if any(held.here.iterdir()):
+                cls.require_free(path)  # Another has put something there meanwhile.
+                held.require_there()
+            _create_store(held.here, manifest)
+            write_text(held.here / MANIFEST, manifest.to_json())
+        return cls(path, held=held)
 
     @classmethod
     def exists(cls, location: Path | str) -> bool:
@@ -934,6 +1113,11 @@ class Folder(Store):
         return Path(location).expanduser().resolve().name
 
     @property
+    def store(self) -> Path:
+        """The folder of tables and segments, by the path that the index was opened by."""
+        return self.path / self.manifest.store
+
+    @property
     def tables(self) -> Path:
         """The file of the tables."""
         return self.store / TABLES
@@ -945,58 +1129,151 @@ class Folder(Store):
 
     @property
     def was_replaced(self) -> bool:
-        """Whether another store has taken the place of this one since it was opened: open the index again."""
-        return read_manifest(self.path).store != self.manifest.store
+        """Whether another index, or this one with another model, has taken its place; then open it again."""
+        return read_manifest(self.path).identity != self.manifest.identity
+
+    def _current(self) -> _Opened:
+        """The folder that is now at the path: the one that was opened, or a copy of its index.
+
+        Raises:
+            IndexMovedError: If the index was removed, or another one has taken its place.
+        """
+        opened = self._written or self._opened
+        if opened.held.is_there:
+            return opened
+        if self._written is not None:
+            opened.held.require_there()
+        try:
+            opened = _Opened(HeldFolder(self.path))
+            with opened.held.naming():
+                manifest = self._acknowledged(opened)
+        except SearchIndexError as problem:
+            raise IndexMovedError(f"{self.path} was removed or moved since it was opened; open it again") from problem
+        self.require_revision(manifest.revision)
+        self._earlier.append(self.held)
+        self._opened = opened
+        return opened
+
+    def _acknowledged(self, opened: _Opened) -> Manifest:
+        """The manifest of a folder as it is now.
+
+        Raises:
+            SearchIndexError: If there is none, or it is damaged.
+        """
+        file = opened.held.here / self.manifest_name
+        try:
+            stat = file.stat()
+            now = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        except OSError:
+            now = None
+        if opened.acknowledged is None or now is None or opened.acknowledged[0] != now:
+            opened.acknowledged = now, read_manifest(file.parent, name=file.name)
+        return opened.acknowledged[1]
+
+    def _connected(self, opened: _Opened) -> SqliteTables:
+        """The connection of this thread to the tables of a folder."""
+        mine: tuple[_Opened, SqliteTables] | None = getattr(self._thread, "mine", None)
+        if mine is not None and mine[0] is opened and mine[1].is_current:
+            return mine[1]
+        self.close()
+        file = inside(opened.held.here, self.manifest.store) / TABLES
+        if opened.loaded[0] is not None and not file.is_file():
+            raise IndexMovedError(f"{self.path} was removed, or moved to another model and compacted; open it again")
+        sqlite = SqliteTables(file)
+        sqlite.require_format(self.path)
+        self._thread.mine = opened, sqlite
+        return sqlite
+
+    def _require_acknowledged(self, manifest: Manifest, tables: SqliteTables) -> Revision:
+        """The revision of the tables, which has to have what a manifest acknowledges.
+
+        An index that was moved to another model goes on to serve those who have it open, until it is compacted: then
+        the manifest is that of the other model.
+        """
+        actual = tables.revision(tables.identity())
+        moved = manifest.store != self.manifest.store and actual.identity == self.manifest.identity
+        self.require_revision(actual, None if moved else manifest.revision)
+        if not moved:
+            self.manifest = manifest
+        return actual
 
     @contextmanager
     def reading(self) -> Iterator[FolderView]:
         """The index at this moment; inside another such block of the thread, at that block's moment.
 
+        A folder that has taken the place of the one that was opened is opened, if it holds a copy of the same index.
+
         Returns:
             A view, valid inside the block.
 
         Raises:
-            SearchIndexError: If files of the index are missing.
-            IndexMovedError: If the index was removed, or moved and compacted.
+            SearchIndexError: If files of the index are missing, or acknowledged changes were lost.
+            IndexMovedError: If the index was removed, moved and compacted, or another one has taken its place.
         """
         if (current := getattr(self._thread, "view", None)) is not None:
             yield current
             return
-        if self._state[0] >= 0 and not self.tables.is_file():
-            raise IndexMovedError(f"{self.path} was removed, or moved to another model and compacted; open it again")
-        if getattr(self._thread, "sqlite", None) is None:
-            sqlite = SqliteTables(self.tables)
-            sqlite.require_format(self.path)
-            self._thread.sqlite = sqlite
-        sqlite = self._thread.sqlite
         for attempt in range(ATTEMPTS):
-            with sqlite.transaction():
-                generation = sqlite.state("generation")
-                loaded_generation, segments, cache = self._state
+            opened = self._current()
+            with opened.held.naming(), ExitStack() as transaction:
                 try:
-                    if loaded_generation != generation:
-                        segments = {
-                            side: _segment_table(sqlite, self.manifest, side, segments.get(side)) for side in SIDES
-                        }
-                        cache = {}
-                        self._state = (generation, segments, cache)
-                except FileNotFoundError as problem:
-                    if attempt == ATTEMPTS - 1:
+                    self._thread.view = view = self._view(opened, transaction)
+                except (FileNotFoundError, SearchIndexError) as problem:
+                    # A compaction has removed segments, or another folder has taken the place, meanwhile.
+                    missing = isinstance(problem, FileNotFoundError)
+                    again = missing or isinstance(problem, IndexMovedError) or not opened.held.is_there
+                    if attempt < ATTEMPTS - 1 and again:
+                        continue
+                    if missing:
                         raise SearchIndexError(
                             f"{self.store} needs all its segments; {problem}; restore a backup"
                         ) from problem
-                    continue
-                counts = {side: sqlite.state(side) for side in SIDES}
-                self._thread.view = FolderView(self.manifest, generation, counts, sqlite, segments, self, cache=cache)
+                    self._thread.mine = None  # What was opened may not be what is there now.
+                    raise
                 try:
-                    yield self._thread.view
+                    yield view
                 finally:
                     self._thread.view = None
                 return
 
+    def _view(self, opened: _Opened, transaction: ExitStack) -> FolderView:
+        """The index at this moment, inside a transaction that it begins.
+
+        Raises:
+            SearchIndexError: For what is damaged, lost, elsewhere or of another index.
+            FileNotFoundError: If a folder is gone.
+        """
+        # Before the tables: they never have less than a manifest that was read before them.
+        manifest = self._acknowledged(opened)
+        sqlite = self._connected(opened)
+        transaction.enter_context(sqlite.transaction())
+        revision = self._require_acknowledged(manifest, sqlite)
+        segments, cache = self._loaded(opened, sqlite, revision)
+        opened.held.require_there()
+        if not sqlite.is_current:
+            raise IndexMovedError(f"{sqlite.file.parent} was replaced while it was opened; try again")
+        counts = {side: sqlite.state(side) for side in SIDES}
+        return FolderView(self.manifest, revision, counts, sqlite, segments, self, opened.held, cache=cache)
+
+    def _loaded(
+        self, opened: _Opened, sqlite: SqliteTables, revision: Revision
+    ) -> tuple[dict[Side, SegmentTable], dict[str, Any]]:
+        """The segments of each side at a revision, and what is cached of it.
+
+        Raises:
+            SearchIndexError: For files that are damaged or elsewhere.
+            FileNotFoundError: If a folder is gone.
+        """
+        loaded, segments, cache = opened.loaded
+        if loaded != revision:
+            segments = {side: _segment_table(sqlite, self.manifest, side, segments.get(side)) for side in SIDES}
+            cache = {}
+            opened.loaded = revision, segments, cache
+        return segments, cache
+
     @contextmanager
     def writing(self, verb: str) -> Iterator[FolderWriter]:
-        """The one writer.
+        """The one writer. What it reads, writes and removes is in the folder that is at the path when it begins.
 
         Args:
             verb: Name of the command, shown to others who want to write.
@@ -1006,22 +1283,31 @@ class Folder(Store):
 
         Raises:
             IndexLockedError: While another one writes.
+            IndexMovedError: If another folder takes its place meanwhile, or has done so before.
             OutputError: If the folder is read-only.
             SearchIndexError: If the index was moved to another model since it was opened.
         """
-        require_own(self.path)
-        with writer_lock(self.path, verb):
-            self.manifest = read_manifest(self.manifest_file.parent, name=self.manifest_file.name)
-            if self.manifest.store != self.store.name:
+        opened = self._current()
+        held = opened.held
+        with held.naming(), writer_lock(require_own(held.here), verb):
+            manifest = self._acknowledged(opened)
+            if manifest.store != self.manifest.store:
                 raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
-            with closing(SqliteTables(self.tables, write=True)) as sqlite:
+            with closing(SqliteTables(inside(held.here, manifest.store) / TABLES, write=True)) as sqlite:
                 sqlite.require_format(self.path)
-                writer = FolderWriter(self, sqlite)
+                self._written = opened
                 try:
-                    writer.clean()
-                    yield writer
+                    writer = FolderWriter(self, sqlite, manifest)
+                    with writer.held_store.naming():
+                        try:
+                            writer.require_there()
+                            writer.clean()
+                            yield writer
+                            writer.require_there(f"what `{verb}` had done until then is in it")
+                        finally:
+                            self.manifest = writer.manifest
                 finally:
-                    self.manifest = writer.manifest
+                    self._written = None
                     sqlite.empty_log()
 
     def check(self) -> list[IndexIssue]:
@@ -1030,7 +1316,7 @@ class Folder(Store):
         Returns:
             The damage; empty for an intact index.
         """
-        return check(self.path)
+        return check(self._current().held)
 
     @classmethod
     def damage(cls, location: Path | str, problem: SearchIndexError) -> list[IndexIssue]:
@@ -1045,22 +1331,26 @@ class Folder(Store):
         """
         path = Path(location).expanduser()
         try:
-            return check(path) or [IndexIssue("index", str(problem))]
+            return check(HeldFolder(path)) or [IndexIssue("index", str(problem))]
         except SearchIndexError as damaged:
             return [IndexIssue(MANIFEST, str(damaged))]
 
     def remove(self) -> None:
-        """Remove the folder."""
+        """Remove the folder, but no other one that has taken its path."""
         self.close()
-        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError, IndexMovedError):
+            for file in [*self.held.here.iterdir()]:
+                shutil.rmtree(file, ignore_errors=True) if file.is_dir() else file.unlink(missing_ok=True)
+            self.held.require_there()
+            self.path.rmdir()
 
     def other_stores(self) -> list[Path]:
         """The folders of other stores: of earlier models, and of unfinished moves.
 
         Returns:
-            The folders, oldest first.
+            The folders, oldest first, through the index that was opened.
         """
-        return [store for store in stores(self.path) if store.name != self.store.name]
+        return [store for store in stores(self.held.here) if store.name != self.manifest.store]
 
     def is_pending(self, other: Path) -> bool:
         """Whether an unfinished move builds a store. One begun before the store in use will never be finished.
@@ -1082,40 +1372,47 @@ class Folder(Store):
         Returns:
             The new index. An unfinished replacement for the same model is resumed.
         """
-        for other in filter(self.is_pending, self.other_stores()):
-            if read_manifest(other, name=PENDING).fingerprint == manifest.fingerprint:
-                return Folder(self.path, pending=other.name)
-        manifest = replace(manifest, store=f"store-{max(map(_number, stores(self.path))) + 1}", generation=0)
-        _create_store(self.path, manifest)
-        write_text(self.path / manifest.store / PENDING, manifest.to_json())
-        return Folder(self.path, pending=manifest.store)
+        with self.writing("move") as writer:
+            for other in filter(self.is_pending, self.other_stores()):
+                if read_manifest(other, name=PENDING).fingerprint == manifest.fingerprint:
+                    return Folder(self.path, pending=other.name, held=writer.held)
+            home = writer.held.here
+            manifest = replace(manifest, store=f"store-{max(map(_number, stores(home))) + 1}", generation=0)
+            _create_store(home, manifest)
+            write_text(home / manifest.store / PENDING, manifest.to_json())
+        return Folder(self.path, pending=manifest.store, held=writer.held)
 
-    def replace_with(self, new: Store, *, generation: int) -> Folder:
+    def replace_with(self, new: Store, *, since: Revision) -> Folder:
         """Put the store that was built beside in use; the old one stays until the index is compacted.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, Folder)
         with self.writing("move") as writer:
-            if writer.manifest.generation != generation:
+            target = inside(writer.held.here, new.manifest.store)
+            begun = read_manifest(target, name=PENDING)
+            if writer.manifest.revision != since or begun.revision != new.manifest.revision:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
                     "new, and nothing else"
                 )
             with self.reading() as view:
                 hashes = view.records("deleted")
-            with closing(SqliteTables(new.tables, write=True)) as target, target.transaction(write=True):
-                target.run_many("INSERT OR IGNORE INTO forgotten VALUES (?)", hashes)
-            write_text(self.path / MANIFEST, new.manifest.to_json())
-            new.manifest_file.unlink()
+            with closing(SqliteTables(target / TABLES, write=True)) as tables:
+                taken_over = FolderWriter(new, tables, begun)
+                with taken_over.held_store.naming():
+                    taken_over.apply(Change(remembered=[digest for (digest,) in hashes]))
+            writer.require_there()
+            write_text(writer.held.here / MANIFEST, taken_over.manifest.to_json())
+            (target / PENDING).unlink()
         return Folder(self.path)
 
     def locate_document(self, name: str) -> str:
@@ -1131,9 +1428,9 @@ class Folder(Store):
 
     def close(self) -> None:
         """Release this thread's connection."""
-        if (sqlite := getattr(self._thread, "sqlite", None)) is not None:
-            sqlite.close()
-            self._thread.sqlite = None
+        if (mine := getattr(self._thread, "mine", None)) is not None:
+            mine[1].close()
+            self._thread.mine = None
 
 
 def _segment_table(
@@ -1146,20 +1443,22 @@ def _segment_table(
         FileNotFoundError: If a folder is gone.
     """
     number, store, lists = SIDES.index(side), tables.file.parent, None
-    loaded = {segment.folder.name: segment for segment in before.segments} if before is not None else {}
+    # Known by their checksums: a copy may have another segment of the same name.
+    loaded = {(it.folder.name, it.sums): it for it in before.segments} if before is not None else {}
     segments = [
-        loaded.get(name) or open_segment(inside(store, name), rows=rows, width=manifest.width, lists=list_name)
-        for name, rows, list_name in tables.run(
-            "SELECT name, row_count, lists FROM segments WHERE side = ? ORDER BY number", number
+        loaded.get((name, sums))
+        or open_segment(inside(store, name), rows=rows, width=manifest.width, lists=list_name, sums=sums)
+        for name, rows, list_name, sums in tables.run(
+            "SELECT name, row_count, lists, checksums FROM segments WHERE side = ? ORDER BY number", number
         )
     ]
-    for name, probes in tables.run("SELECT name, probes FROM lists WHERE side = ?", number):
+    for name, probes, sums in tables.run("SELECT name, probes, checksums FROM lists WHERE side = ?", number):
         lists = before.lists if before is not None else None
-        if lists is None or lists.name != name:
+        if lists is None or (lists.name, lists.sums, lists.probes) != (name, sums, probes):
             if not inside(store, name).is_dir():
                 raise FileNotFoundError(f"{store / name} is gone")
             centroids = mapped(store / name / CENTROIDS, np.dtype(np.float32), (None, manifest.width))
-            lists = InvertedLists(name, np.asarray(centroids), probes)
+            lists = InvertedLists(name, np.asarray(centroids), probes, sums)
     deleted = np.sort(tables.keys("SELECT key FROM tombstones WHERE side = ?", number))
     return SegmentTable(tuple(segments), deleted, lists, manifest.views[side], manifest.exact_up_to)
 
@@ -1224,35 +1523,18 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
 
     Raises:
         IndexLockedError: If somebody writes there already.
-        OutputError: If the folder may not be written.
+        OutputError: If the folder may not be written, or its file system has no locks.
     """
     file = inside(path, LOCK)
     with written_to(file):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise IndexLockedError(
-                f"{path} takes one writer at a time; {_owner(descriptor)}; wait until it is done"
-            ) from None
-        since = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": since}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(about).encode(), 0)
+        if owner := acquire(descriptor, file, verb=f"subtext index {verb}", advice=NO_LOCKS):
+            raise IndexLockedError(f"{path} takes one writer at a time; {owner}; wait until it is done")
         yield
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
-
-
-def _owner(descriptor: int) -> str:
-    """The writer that the lock file names."""
-    try:
-        owner = json.loads(os.pread(descriptor, 4096, 0))
-        return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
-    except (ValueError, KeyError, TypeError):
-        return "another process is writing"
 
 
 def _create_store(path: Path, manifest: Manifest) -> None:
@@ -1267,9 +1549,11 @@ def _create_store(path: Path, manifest: Manifest) -> None:
         with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_SCHEMA)
-            connection.execute("INSERT INTO state VALUES ('format', ?)", (FORMAT,))
+            connection.execute("INSERT INTO state VALUES ('format', ?), ('identity', ?)", (FORMAT, manifest.identity))
+            sealed = _state_sum(connection.execute(_STATE).fetchall())
+            connection.execute("UPDATE state SET value = ? WHERE name = 'state'", (sealed,))
 
-    write_folder(path / manifest.store, fill)
+    write_folder(path / manifest.store, fill, existing="refuse")
 
 
 def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -1324,21 +1608,19 @@ def backup(folder: Folder, out: Path) -> Folder:
 
     def fill(target: Path) -> None:
         locked.enter_context(writer_lock(target, "backup"))
-        store = target / folder.store.name
         for attempt in range(ATTEMPTS):
-            store.mkdir()
             try:
-                _copy(folder, store)
+                manifest = _copy(folder, target)
                 break
             except FileNotFoundError:
                 # A compaction has removed a segment meanwhile; the next attempt reads its successor.
-                shutil.rmtree(store)
+                shutil.rmtree(target / folder.manifest.store, ignore_errors=True)
                 if attempt == ATTEMPTS - 1:
                     raise
-        (target / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
+        (target / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
 
     with locked:
-        write_folder(out, fill)
+        write_folder(out, fill, existing="refuse")
     return Folder(out)
 
 
@@ -1360,27 +1642,54 @@ def _remove_unfinished(out: Path) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy(folder: Folder, store: Path) -> None:
-    """Tables, segments and documents of one moment."""
+def _copy(folder: Folder, target: Path) -> Manifest:
+    """Copy tables, segments and documents of one moment into a store of the target; the manifest of that moment."""
     with folder.reading() as view:
+        manifest = view.manifest.at(view.revision)
+        home, store = view.held.here / manifest.store, target / manifest.store
+        store.mkdir()
         file = store / TABLES
         with translated(file), closing(sqlite3.connect(file)) as copy:
             view.tables.connection.backup(copy)
         sums = _written(view.tables)
-        if folder.text_side.exists():
-            sums[TEXT_SIDE] = text_side_sums(folder.text_side, folder.manifest.fingerprint)
+        if (home / TEXT_SIDE).exists():
+            sums[TEXT_SIDE] = text_side_sums(home / TEXT_SIDE, manifest.fingerprint)
         for name, expected in sums.items():
-            source, target = inside(folder.store, name), store / name
-            target.mkdir()
+            source, copied = inside(home, name), store / name
+            copied.mkdir()
             for part in expected:
-                shutil.copyfile(inside(source, part), target / part)
-            if checksums(target) != expected:
+                shutil.copyfile(inside(source, part), copied / part)
+            if checksums(copied) != expected:
                 raise SearchIndexError(
                     f"{source} is damaged, and no copy of it is made; `subtext index verify` says what is wrong"
                 )
-    for document in DOCUMENTS.values():
-        if inside(folder.store, document).is_file():
-            shutil.copyfile(folder.store / document, store / document)
+        for document in DOCUMENTS.values():
+            if inside(home, document).is_file():
+                shutil.copyfile(home / document, store / document)
+        return manifest
+
+
+_RECORDS = {
+    "forgotten": "the list of deleted items",
+    "jobs": "the journal",
+    "tombstones": "deleted rows of vectors",
+    "words_idx": "the words",
+}
+"""What tables hold that are called otherwise."""
+SUMMED = ("segments", "lists", "traces", "words_idx")
+"""Small tables, whose rows are summed again at each change. FTS5 checks all of its own tables but the last one."""
+
+
+def _table_sum(tables: SqliteTables, table: str) -> int:
+    return sum(row_sum(*row) for row in tables.run(f"SELECT * FROM {table}")) % ROUND
+
+
+_STATE = "SELECT name, value FROM state"
+
+
+def _state_sum(rows: Iterable[tuple[Any, ...]]) -> int:
+    """The sum of the state's own rows, without that of this sum."""
+    return sum(row_sum(*row) for row in rows if row[0] != "state") % ROUND
 
 
 def _written(sqlite: SqliteTables) -> dict[str, dict[str, str]]:
@@ -1389,19 +1698,21 @@ def _written(sqlite: SqliteTables) -> dict[str, dict[str, str]]:
     return {name: stored_object(sums, name) for name, sums in rows}
 
 
-def check(path: Path) -> list[IndexIssue]:
+def check(held: HeldFolder) -> list[IndexIssue]:
     """Damage of an index folder: every byte of vectors against its checksum, and the tables; empty for an intact one.
 
     Reads every byte of vectors once, while the index is read and written: it reads again where a compaction has removed
     files meanwhile.
 
     Args:
-        path: Folder of the index.
+        held: Folder of the index.
 
     Returns:
         The damage; empty for an intact index.
     """
-    problems = _check_store(path, path / MANIFEST)
+    path = held.here
+    with held.naming():
+        problems = _check_store(path, path / MANIFEST)
     try:
         inside(require_own(path), LOCK)
         used = inside(path, read_manifest(path).store)
@@ -1416,7 +1727,7 @@ def check(path: Path) -> list[IndexIssue]:
                 ]
     except (SearchIndexError, OutputError) as problem:
         problems.append(IndexIssue("index", str(problem)))
-    return problems
+    return [IndexIssue(held.named(each.where), held.named(each.what)) for each in problems]
 
 
 def _check_store(path: Path, file: Path) -> list[IndexIssue]:
@@ -1435,7 +1746,7 @@ def _check_store(path: Path, file: Path) -> list[IndexIssue]:
         except (ValueError, TypeError, KeyError) as problem:
             # A damaged cell may hold anything.
             problems.append(IndexIssue(TABLES, f"holds a value that cannot be read: {problem}"))
-        if not problems or read_manifest(file.parent, name=file.name).generation == manifest.generation:
+        if not problems or read_manifest(file.parent, name=file.name).revision == manifest.revision:
             break
     return problems
 
@@ -1454,20 +1765,21 @@ def _check_deletions(used: Path, other: Path) -> list[IndexIssue]:
 
 def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:
     """Acknowledged changes, SQLite's own check, and the sums of all facets and links that were put in."""
-    state: dict[str, int] = dict(sqlite.run("SELECT name, value FROM state"))
-    if state["generation"] < manifest.generation:
-        changes = counted(state["generation"], "change")
-        yield IndexIssue(TABLES, f"has {changes}, of {manifest.generation} acknowledged: some were lost")
+    state: dict[str, int] = dict(sqlite.run(_STATE))
+    if problem := lost_changes(sqlite.revision(sqlite.identity()), manifest.revision):
+        yield IndexIssue(TABLES, problem)
     for (line,) in sqlite.run("PRAGMA integrity_check(20)"):
         if line != "ok":
             yield IndexIssue(TABLES, str(line))
     sums = {
         "facets": sum(facet_sum(*row) for row in sqlite.run("SELECT side, name, value, written, key FROM facets")),
         "links": sum(link_sum(image, text) for image, text in sqlite.run("SELECT image, text FROM links")),
+        **{table: _table_sum(sqlite, table) for table in (*SUMMED, "forgotten", "jobs", "tombstones")},
+        "state": _state_sum(state.items()),
     }
     for name, total in sums.items():
         if total % ROUND != state.get(name):
-            yield IndexIssue(TABLES, f"{name} changed or damaged")
+            yield IndexIssue(TABLES, f"{_RECORDS.get(name, name)} changed or damaged")
 
 
 def _check_files(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:

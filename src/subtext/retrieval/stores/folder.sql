@@ -1,6 +1,6 @@
-CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE state (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID; -- no type: texts of digits stay texts
 CREATE TABLE items (
-    key INTEGER PRIMARY KEY AUTOINCREMENT, side INTEGER NOT NULL, id TEXT NOT NULL, folded_id TEXT NOT NULL,
+    key INTEGER PRIMARY KEY, side INTEGER NOT NULL, id TEXT NOT NULL, folded_id TEXT NOT NULL,
     path TEXT, text TEXT, metadata TEXT NOT NULL, content BLOB NOT NULL, stamp TEXT, digest BLOB NOT NULL,
     UNIQUE (side, id)
 );
@@ -26,7 +26,11 @@ CREATE TABLE tombstones (key INTEGER PRIMARY KEY, side INTEGER NOT NULL);
 CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE traces (hash TEXT PRIMARY KEY, names TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE jobs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, source TEXT, started TEXT NOT NULL, finished TEXT,
+    number INTEGER PRIMARY KEY, verb TEXT NOT NULL, source TEXT, started TEXT NOT NULL, finished TEXT,
     done INTEGER NOT NULL, total INTEGER NOT NULL
 );
-INSERT INTO state VALUES ('generation', 0), ('images', 0), ('texts', 0), ('facets', 0), ('links', 0), ('segment', 0);
+-- Numbers of the index; the last key and segment; and a sum of the rows of each table, which `verify` compares.
+INSERT INTO state VALUES
+    ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('key', 0), ('segment', 0), ('facets', 0),
+    ('links', 0), ('forgotten', 0), ('jobs', 0), ('tombstones', 0), ('segments', 0), ('lists', 0), ('traces', 0),
+    ('words_idx', 0), ('state', 0);

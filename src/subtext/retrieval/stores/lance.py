@@ -57,7 +57,7 @@ from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.index_files import LONGEST, inside, json_object
-from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import DATE, NUMBER, facets
@@ -1164,7 +1164,7 @@ class LanceWriter(Writer):
             for group in filter(None, groups):
                 written.append(({n: now[n] for n in group}, self._rewritten(latest, [parts[n] for n in group])))
             tried = True
-            state = {**latest.now, "epoch": latest.now["epoch"] + 1, "generation": latest.now["generation"] + 1}
+            state = {**latest.now, "epoch": latest.now["epoch"] + 1, **self._counted(latest)}
             replaced = frozenset(chain(*(before for before, _ in written)))
             return PendingCommit(state, fragments=list(chain(*(new for _, new in written))), replaced=replaced)
 
@@ -1227,7 +1227,7 @@ class LanceWriter(Writer):
                 raise IndexLockedError(
                     f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do"
                 )
-            return PendingCommit({**now.now, "lists": lists, "index": index, "generation": now.now["generation"] + 1})
+            return PendingCommit({**now.now, "lists": lists, "index": index, **self._counted(now)})
 
         self.commit(plan)
         lines = ["an index of the vectors was built"]
@@ -1253,6 +1253,11 @@ class LanceWriter(Writer):
                     recalls[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
             measured[str(side)] = {"lists": count, "probes": probes, **recalls}
         return measured
+
+    def _counted(self, tables: LanceTables) -> dict[str, Any]:
+        """The numbers of the state after one more change."""
+        revision = Revision(self.manifest.identity, tables.now["generation"], tables.now["change"]).next()
+        return {"generation": revision.generation, "change": revision.change}
 
     def commit(self, plan: Callable[[LanceTables], PendingCommit]) -> PendingCommit:
         """Make what a plan says of the newest version, again and again while others are faster.
@@ -1291,7 +1296,9 @@ class LanceWriter(Writer):
                 "kept; do it again"
             )
         assert draft is not None
-        self.manifest = replace(self.manifest, generation=draft.state["generation"])
+        self.manifest = self.manifest.at(
+            Revision(self.manifest.identity, draft.state["generation"], draft.state["change"])
+        )
         return draft
 
     def _write(self, tables: LanceTables, draft: PendingCommit, token: str) -> None:
@@ -1335,7 +1342,7 @@ class LanceWriter(Writer):
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
         """The commit of a change."""
         number = SIDES.index(change.side)
-        state = {**tables.now, "generation": tables.state("generation") + 1}
+        state = {**tables.now, **self._counted(tables)}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
         names[1] |= change.exact_texts
         names[number] |= {entry.id for entry in (*change.entries, *change.amended)} | set(change.deleted)
@@ -1533,7 +1540,15 @@ class LanceStore(Store):
         if not table:
             cls.require_free(location)
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
-        state = {"format": FORMAT, "manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}, "index": {}}
+        state = {
+            "format": FORMAT,
+            "manifest": manifest.to_json(),
+            "change": manifest.change,
+            "changes": [],
+            "jobs": [],
+            "lists": {},
+            "index": {},
+        }
         rows = _state_row(state | dict.fromkeys(NUMBERS, 0), schema(manifest.width))
         with translated(location):
             lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)
@@ -1557,7 +1572,8 @@ class LanceStore(Store):
             try:
                 lance.dataset(place(location, table), storage_options=PATIENCE)
             except ValueError as problem:
-                if "was not found" in str(problem):
+                # A process that was killed before the first commit leaves a folder without versions.
+                if "was not found" in str(problem) or re.search(r"Not found: \S*/_versions\b", str(problem)):
                     return False
                 raise
         return True
@@ -1612,8 +1628,9 @@ class LanceStore(Store):
         self.require_same(tables.now)
         sides = {side: LanceVectors(tables, side, self) for side in SIDES}
         counts = {side: vectors.count for side, vectors in sides.items()}
-        generation = tables.state("generation")
-        return LanceView(self.manifest, generation, counts, tables, sides, self, cache=tables.cache)
+        revision = self._manifest(tables.now).revision
+        self.require_revision(revision)
+        return LanceView(self.manifest, revision, counts, tables, sides, self, cache=tables.cache)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[LanceWriter]:
@@ -1699,25 +1716,25 @@ class LanceStore(Store):
         self.remove_unused()
         return self.create(self.path, manifest, table=table)
 
-    def replace_with(self, new: Store, *, generation: int) -> LanceStore:
+    def replace_with(self, new: Store, *, since: Revision) -> LanceStore:
         """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, LanceStore)
         with self.reading() as view, new.writing("move") as writer:
             writer.apply(Change(remembered=[digest for (digest,) in view.records("deleted")]))
 
         def plan(tables: LanceTables) -> PendingCommit:
-            if tables.state("generation") != generation or tables.now["moving"] != new.table:
+            if self._manifest(tables.now).revision != since or tables.now["moving"] != new.table:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
                     "new, and nothing else"
@@ -1745,7 +1762,12 @@ class LanceStore(Store):
             used = {*self.earlier, self.table, state.get("moving")}
             unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
             for table in unused:
-                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+                if self.exists(self.path, table):
+                    lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+                    continue
+                if self.path.startswith("lance://"):
+                    inside(Path(self.uri).parent, table)
+                filesystem.delete_dir(f"{folder.rpartition('/')[0]}/{table}")
             freed = 0
             for table in self.earlier:
                 earlier = lance.dataset(place(self.path, table), storage_options=PATIENCE)
@@ -1792,7 +1814,8 @@ class LanceStore(Store):
     def _manifest(self, state: Mapping[str, Any]) -> Manifest:
         manifest = Manifest.from_json(state["manifest"], where=self.path)
         # More vectors than a store is made with are never read into memory.
-        return replace(manifest, generation=state["generation"], exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
+        manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
+        return manifest.at(Revision(manifest.identity, state["generation"], state["change"]))
 
 
 def place(location: str, table: str = TABLE) -> str:

@@ -10,7 +10,8 @@ may write at once. They embed side by side and take turns for their changes: eac
 locks that one row until it is committed.
 
 Up to a number of items (`Manifest.exact_up_to`), and for filters that leave no more than that, all vectors are
-compared. Beyond it pgvector's HNSW graph is searched, with a filter until enough rows pass it (iterative scan). Either
+compared. Beyond it pgvector's HNSW graph is searched; where too few of the rows found pass a filter, all that pass it
+are compared: the filter may pass none but far items, whose order the graph does not know. Either
 way the best rows are scored again in float64: hits and scores are those of a folder.
 
 A graph contains the rows up to some key, and later rows are not added to it: inserting a row costs the server eight
@@ -44,7 +45,7 @@ from psycopg.pq import TransactionStatus
 from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.index_files import json_object
-from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets
@@ -80,7 +81,10 @@ EXACT_UP_TO = 20_000
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
 """Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
 MAX_SCAN = 100_000
-"""Rows that a search of the graph with a filter scans at most, before all rows that pass it are compared."""
+"""Rows that a search of the graph finds at most."""
+SPREAD, DEARER = 2, 5
+"""How many times more rows are found than pass a filter that is spread evenly; cost of finding a row by the graph, in
+rows that are compared."""
 LATER = 0.1
 """Share of the vectors that may have come after the graph, before it is built again."""
 
@@ -325,7 +329,8 @@ def current(connection: Connection, address: Address, like: Manifest | None = No
         raise SearchIndexError(f"{address} needs its state and its manifest, and has not both; restore a backup")
     state = {name: int(value) for _, name, value in rows}
     require_format(state.get("format"), address, "index build", SearchIndexError)
-    latest = replace(Manifest.from_json(rows[0][0], where=str(address)), generation=state["generation"])
+    manifest = Manifest.from_json(rows[0][0], where=str(address))
+    latest = manifest.at(Revision(manifest.identity, state["generation"], f"{state['change']:014x}"))
     if like is not None and like.fingerprint != latest.fingerprint:
         raise SearchIndexError(f"{address} was moved to another model meanwhile; open it again")
     return latest, state
@@ -383,14 +388,27 @@ class GraphVectors:
             Q hits, best first.
         """
         possible = self.count if among is None else len(among)
+        reach = (
+            self._depth(top) if among is None else math.ceil(SPREAD * self._depth(top) * self.count / max(1, possible))
+        )
         by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
+        by_graph = (
+            by_graph
+            and reach <= MAX_SCAN
+            and (among is None or DEARER * reach < possible * self.manifest.views[self.side])
+        )
         results = []
         for query in queries:
-            hits = self._search(query, top, among, by_graph=by_graph)
-            if by_graph and len(hits.keys) < min(top, possible):
-                hits = self._search(query, top, among, by_graph=False)
+            hits = self._search(query, top, among, reach=reach) if by_graph else None
+            if hits is None or len(hits.keys) < min(top, possible):
+                hits = self._search(query, top, among)
+            assert hits is not None  # All rows were compared.
             results.append(hits)
         return results
+
+    def _depth(self, top: int) -> int:
+        """Rows among which the best items are, whatever their other vectors."""
+        return top * max(1, self.manifest.views[self.side]) + MARGIN
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index.
@@ -416,18 +434,21 @@ class GraphVectors:
         vectors = np.array([vector.to_numpy() for (vector,) in rows], dtype=np.float32)
         return vectors.reshape(len(unique), views, width)[positions]
 
-    def _search(self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, by_graph: bool) -> Hits:
-        depth = top * max(1, self.manifest.views[self.side]) + MARGIN
+    def _search(
+        self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, reach: int = 0
+    ) -> Hits | None:
+        """The best items; with `reach` by that many rows of the graph, or None where too few of them pass a filter."""
+        depth = self._depth(top)
         # A sum is not what the graph is ordered by: PostgreSQL then compares every row.
         orders = {"true": "(vector <#> ?) + 0.0"}
-        if by_graph and self.graph is not None:
+        if reach and self.graph is not None:
             # PostgreSQL uses the graph only where the rows are plainly among its own.
             last, later = self.graph
             orders = {f"key <= {last}": "vector <#> ?"} | ({f"key > {last}": orders["true"]} if later else {})
             self.tables.run(
                 "SELECT set_config('hnsw.ef_search', ?, true), set_config('hnsw.iterative_scan', 'relaxed_order', "
                 "true), set_config('hnsw.max_scan_tuples', ?, true)",
-                str(min(MAX_EF_SEARCH, max(EF_SEARCH, depth))),
+                str(min(MAX_EF_SEARCH, max(EF_SEARCH, reach))),
                 str(MAX_SCAN),
             )
         keys = [] if among is None else [_array(among)]
@@ -435,8 +456,18 @@ class GraphVectors:
         for condition, order in orders.items():
             where = f"{condition} AND key = ANY(?::bigint[])" if keys else condition
             statement = f"SELECT key, vector FROM {self.side}_vectors WHERE {where} ORDER BY {order} LIMIT ?"
+            # All that pass among the nearest of all: a walk that ends with the first that pass may end far from the
+            # best of them.
+            walked = bool(keys) and "+" not in order
+            if walked:
+                near = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
+                statement = f"SELECT key, vector FROM ({near}) AS near WHERE key = ANY(?::bigint[])"
             for view in query:
-                rows += self.tables.run(statement, *keys, view, depth, binary=True)
+                values = (view, reach, *keys) if walked else (*keys, view, depth)
+                passing = self.tables.run(statement, *values, binary=True)
+                if walked and len(passing) < depth:
+                    return None
+                rows += passing
         vectors = np.array([vector.to_numpy() for _, vector in rows], dtype=np.float32).reshape(-1, query.shape[1])
         return Hits(*rescore_top_k(query, vectors, np.array([key for key, _ in rows], dtype=np.int64), top))
 
@@ -654,7 +685,7 @@ class DatabaseWriter(SqlWriter):
             SearchIndexError: If the index has been moved to another model since it was opened.
         """
         with translated(self.store.address), self.connection.transaction():
-            self.tables.run("UPDATE state SET value = value + 1 WHERE name = 'generation'")
+            self.count_change()
             manifest, _ = current(self.connection, self.store.address, self.store.manifest)
             yield
         self.manifest = manifest
@@ -735,7 +766,7 @@ class Database(Store):
         self.path = str(self.address)
         self._free = threading.Semaphore(MOST)
         self._thread = threading.local()
-        self._cache: tuple[int, dict[str, Any]] = (-1, {})
+        self._cache: tuple[Revision | None, dict[str, Any]] = (None, {})
         with self.connected() as connection:
             self.manifest, _ = current(connection, self.address)
 
@@ -829,12 +860,13 @@ class Database(Store):
         """
         with self.connected() as connection, translated(self.address), connection.transaction():
             manifest, state = current(connection, self.address, self.manifest)
-            generation, cache = self._cache
-            if generation != manifest.generation:
-                generation, cache = self._cache = (manifest.generation, {})
+            self.require_revision(manifest.revision)
+            revision, cache = self._cache
+            if revision != manifest.revision:
+                revision, cache = self._cache = (manifest.revision, {})
             tables, counts = PostgresTables(connection), {side: state[side] for side in SIDES}
             sides = {side: GraphVectors(tables, side, counts[side], manifest, cache) for side in SIDES}
-            yield DatabaseView(manifest, generation, counts, tables, sides, state, cache=cache)
+            yield DatabaseView(manifest, manifest.revision, counts, tables, sides, state, cache=cache)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[DatabaseWriter]:
@@ -878,7 +910,7 @@ class Database(Store):
     def was_replaced(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
         with self.connected() as connection:
-            return current(connection, self.address)[0].fingerprint != self.manifest.fingerprint
+            return current(connection, self.address)[0].identity != self.manifest.identity
 
     def remove(self) -> None:
         """Remove the index."""
@@ -903,18 +935,18 @@ class Database(Store):
             begun.remove()
         return Database.create(address, manifest)
 
-    def replace_with(self, new: Store, *, generation: int) -> Database:
+    def replace_with(self, new: Store, *, since: Revision) -> Database:
         """Put `new` in the place of this index, whose tables go; searches wait for it, and see either.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, Database)
         new.close()
@@ -922,7 +954,7 @@ class Database(Store):
         with translated(self.address), connect_index(self.address, write=True) as connection, connection.transaction():
             # Every reader and writer begins with this table: behind the lock nobody is reading or writing.
             connection.execute(f"LOCK TABLE {old}.state IN ACCESS EXCLUSIVE MODE")
-            if PostgresTables(connection).state("generation") != generation:
+            if current(connection, self.address)[0].revision != since:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what "
                     "is new, and nothing else"

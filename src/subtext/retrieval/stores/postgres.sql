@@ -30,4 +30,4 @@ CREATE TABLE jobs (
 );
 CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now());
 INSERT INTO state VALUES
-    ('generation', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0), ('facets', 0);
+    ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0), ('facets', 0);

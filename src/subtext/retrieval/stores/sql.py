@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from subtext.data.dates import Interval, year_interval
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import json_object
+from subtext.retrieval.manifest import Revision
 from subtext.retrieval.stores.facets import (
     DATE,
     DIGITS,
@@ -41,6 +42,7 @@ from subtext.retrieval.stores.item import (
     Side,
     StoredRow,
     deletion_hash,
+    row_sum,
 )
 from subtext.retrieval.stores.store import View, Writer
 from subtext.retrieval.words import fold
@@ -73,8 +75,9 @@ _FIELDS = (
     "SELECT (SELECT min(f.name) FROM facets f WHERE f.side = ? AND f.name > n.name) FROM n WHERE n.name IS NOT NULL) "
     "SELECT name FROM n WHERE name IS NOT NULL"
 )
+JOBS = "SELECT number, verb, source, started, finished, done, total FROM jobs"
 _RECORDS = {
-    "jobs": "SELECT number, verb, source, started, finished, done, total FROM jobs ORDER BY number",
+    "jobs": f"{JOBS} ORDER BY number",
     "deleted": "SELECT hash FROM forgotten",
 }
 
@@ -170,8 +173,25 @@ class Tables(ABC):
 
         Returns:
             The number.
+
+        Raises:
+            SearchIndexError: If the state does not have it.
         """
-        return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
+        rows = self.run("SELECT value FROM state WHERE name = ?", name)
+        if not rows or not isinstance(rows[0][0], int):
+            raise SearchIndexError(f"the state of the index needs a number '{name}', and has none; restore a backup")
+        return rows[0][0]
+
+    def revision(self, identity: str) -> Revision:
+        """Which index it is, and as of which change.
+
+        Args:
+            identity: Of the index, as its manifest has it.
+
+        Returns:
+            The revision.
+        """
+        return Revision(identity, self.state("generation"), f"{self.state('change'):014x}")
 
     def require_format(self, where: object) -> None:
         """Raise SearchIndexError, naming `where`, unless the state has the format of this version of Subtext.
@@ -547,12 +567,26 @@ class SqlWriter(Writer):
         self._insert_links(change.links)
         hashes = [deletion_hash(side, entry.id) for entry in change.entries]
         for start in range(0, len(hashes), CHUNK):
-            self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes[start : start + CHUNK])
+            again = self._forgotten(hashes[start : start + CHUNK])
+            if again:
+                self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", sorted(again))
+                self.add_to("forgotten", -sum(map(row_sum, again)))
         deleted = self._delete(change)
         self._remember(change.remembered)
         job = None if change.job is None else self._note(change.job)
         gone = {name: [*(replaced if name == side else []), *deleted[name]] for name in SIDES}
         return Applied({name: len(deleted[name]) for name in SIDES}, job), gone
+
+    def count_change(self) -> Revision:
+        """Count one more change in the state, inside its transaction.
+
+        Returns:
+            The revision that the transaction leads to.
+        """
+        revision = self.tables.revision(self.manifest.identity).next()
+        for name, value in (("generation", revision.generation), ("change", int(revision.change, 16))):
+            self.tables.run("UPDATE state SET value = ? WHERE name = ?", value, name)
+        return revision
 
     def add_to(self, name: str, more: int) -> None:
         """Add to a number of the state, modulo `ROUND`.
@@ -624,27 +658,47 @@ class SqlWriter(Writer):
                 self._remove_items(side, deleted[side])
         return deleted
 
+    def _forgotten(self, hashes: Sequence[bytes]) -> set[bytes]:
+        """Those of these hashes that stand for deleted items."""
+        statement = "SELECT hash FROM forgotten WHERE hash = ANY(?::bytea[])"
+        return {bytes(digest) for (digest,) in self.tables.run(statement, list(hashes))} if hashes else set()
+
     def _remember(self, hashes: Sequence[bytes]) -> None:
-        rows = [(digest,) for digest in hashes]
-        self.tables.run_many("INSERT INTO forgotten VALUES (?) ON CONFLICT DO NOTHING", rows)
+        for start in range(0, len(hashes), CHUNK):
+            chunk = hashes[start : start + CHUNK]
+            new = sorted(set(chunk) - self._forgotten(chunk))
+            self.tables.run_many("INSERT INTO forgotten VALUES (?)", [(digest,) for digest in new])
+            self.add_to("forgotten", sum(map(row_sum, new)))
 
     def _note(self, update: JobUpdate) -> int:
         """Note a job in the journal; its number."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         if update.number is not None:
             if update.finished:
-                self.tables.run("UPDATE jobs SET finished = ?, done = total WHERE number = ?", now, update.number)
+                self._change_job(update.number, "finished = ?, done = total", now)
             else:
-                self.tables.run("UPDATE jobs SET done = ? WHERE number = ?", update.done, update.number)
+                self._change_job(update.number, "done = ?", update.done)
             return update.number
         unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
         for number, source in self.tables.run(unfinished, update.verb):
-            if json_object(source) == json_object(update.source_json):
-                self.tables.run("UPDATE jobs SET total = ?, done = 0 WHERE number = ?", update.total, number)
+            # Not by the text alone: equal sources are equal objects. A damaged one is none.
+            parsed = json_object(source)
+            if source == update.source_json or (parsed and parsed == json_object(update.source_json)):
+                self._change_job(int(number), "total = ?, done = 0", update.total)
                 return int(number)
         statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
         ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
+        self.add_to("jobs", self._job_sum(int(number)))
         return int(number)
+
+    def _change_job(self, number: int, columns: str, value: Any) -> None:
+        """Set columns of a job."""
+        before = self._job_sum(number)
+        self.tables.run(f"UPDATE jobs SET {columns} WHERE number = ?", value, number)
+        self.add_to("jobs", self._job_sum(number) - before)
+
+    def _job_sum(self, number: int) -> int:
+        return sum(row_sum(*row) for row in self.tables.run(f"{JOBS} WHERE number = ?", number))
 
 
 def _plain(number: Any) -> Any:

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.manifest import Manifest
-from subtext.retrieval.stores.errors import IndexIssue
+from subtext.retrieval.manifest import Manifest, Revision
+from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
 from subtext.retrieval.stores.facets import Condition, earliest
 from subtext.retrieval.stores.item import (
     SIDES,
@@ -62,13 +62,13 @@ class View(ABC):
 
     Attributes:
         manifest: Describes the index.
-        generation: Number of changes made so far.
+        revision: Which index it is, and as of which change: equal revisions have equal answers.
         counts: Number of items of each side.
-        cache: Values computed for this generation, shared by all views of it.
+        cache: Values computed for this revision, shared by all views of it.
     """
 
     manifest: Manifest
-    generation: int
+    revision: Revision
     counts: Mapping[Side, int]
     cache: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
@@ -363,6 +363,11 @@ class Writer(ABC):
         self.store = store
         self.manifest = manifest
 
+    @property
+    def text_side(self) -> Path | None:
+        """See `Store.text_side`; a folder that stays the index's own while it is written."""
+        return self.store.text_side
+
     @abstractmethod
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all.
@@ -489,6 +494,28 @@ class Writer(ABC):
             links[row.id] - set(row.links) or (row.id in change.exact_texts and set(row.links) - links[row.id])
             for row in rows
         )
+
+
+def lost_changes(actual: Revision, acknowledged: Revision) -> str:
+    """Why tables do not have the changes that were acknowledged.
+
+    Args:
+        actual: What the tables have.
+        acknowledged: What the manifest says that they have.
+
+    Returns:
+        The rest of a sentence; "" if they have all of them.
+    """
+    if actual.identity != acknowledged.identity:
+        return "needs the items of its own; it has those of another index"
+    if actual.generation < acknowledged.generation:
+        return (
+            f"has {actual.generation:,} changes, of {acknowledged.generation:,} acknowledged: the last ones were lost, "
+            "and deleted items may be back"
+        )
+    if actual.generation == acknowledged.generation and actual.change != acknowledged.change:
+        return f"has {actual.generation:,} changes, but others than were acknowledged: its files are of two copies"
+    return ""
 
 
 class Store(ABC):
@@ -629,19 +656,19 @@ class Store(ABC):
             f"{self.path} lies in a store that cannot change models; build another index ({manifest.run})"
         )
 
-    def replace_with(self, new: Store, *, generation: int) -> Store:
+    def replace_with(self, new: Store, *, since: Revision) -> Store:
         """Put a finished replacement in the place of this index; deletions are remembered there, too.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
             RequirementError: If the store cannot change models.
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
 
@@ -652,9 +679,30 @@ class Store(ABC):
 
     @property
     def was_replaced(self) -> bool:
-        """Whether an index of another model has replaced this one since it was opened; then open it again."""
+        """Whether another index, or this one with another model, has taken its place; then open it again."""
         now = type(self)(str(self.path))  # type: ignore[call-arg]  # Every store is opened by its location.
-        return now.manifest.fingerprint != self.manifest.fingerprint
+        return now.manifest.identity != self.manifest.identity
+
+    def require_revision(self, actual: Revision, acknowledged: Revision | None = None) -> None:
+        """Require that what is about to be read or changed is the index that was opened, with all of its changes.
+
+        Every store calls it whenever it begins to read or to write.
+
+        Args:
+            actual: What the tables of the store have.
+            acknowledged: What the manifest says that they have; None where the tables hold the manifest.
+
+        Raises:
+            IndexMovedError: If another index, or this one with another model, has taken the place of this one.
+            SearchIndexError: If acknowledged changes were lost, as in a copy that leaves some of its files behind.
+        """
+        opened, acknowledged = self.manifest.identity, acknowledged or actual
+        if acknowledged.identity != opened:
+            raise IndexMovedError(
+                f"{self.path} was replaced by another index, or moved to another model; open it again"
+            )
+        if problem := lost_changes(actual, acknowledged):
+            raise SearchIndexError(f"{self.path} {problem}; restore a backup")
 
     @property
     def counts(self) -> dict[Side, int]:

@@ -93,10 +93,10 @@ async function fetchResults(index, signal) {
   const about = { index, target: state.target, top: limit, where: state.where };
   const onBusy = (seconds) => { byId("status").textContent = `The server is busy; asking again in ${seconds} s …`; };
   const parameters = searchParameters(state);
-  if (state.image) return fetchJson("/search", { ...about, ...parameters }, { body: state.image, kind: state.image.type || "image/jpeg", signal, onBusy });
-  if (!parameters) return fetchJson("/similar", { ...about, id: state.like, side: state.like_side || "images" }, { signal, onBusy });
-  if (isSearch()) return fetchJson("/search", { ...about, ...parameters }, { signal, onBusy });
-  const page = await fetchJson("/items", { ...about, top: Math.min(limit, MAX_RESULTS) }, { signal, onBusy });
+  if (state.image) return fetchJson("search", { ...about, ...parameters }, { body: state.image, kind: state.image.type || "image/jpeg", signal, onBusy });
+  if (!parameters) return fetchJson("similar", { ...about, id: state.like, side: state.like_side || "images" }, { signal, onBusy });
+  if (isSearch()) return fetchJson("search", { ...about, ...parameters }, { signal, onBusy });
+  const page = await fetchJson("items", { ...about, top: Math.min(limit, MAX_RESULTS) }, { signal, onBusy });
   return { index, hits: page.items, total: page.total, fits: page.total ? null : false, message: page.total ? null : "Nothing in this library fulfils these conditions.", unknown_words: [] };
 }
 
@@ -198,7 +198,7 @@ function answerNotices(answers) {
     const tips = corrected === state.q ? [] : [node("a", { href: addressOf({ ...state, q: corrected }), onclick: (event) => { event.preventDefault(); navigate({ q: corrected }); } }, corrected)];
     const title = answer.exact_words?.length ? "Exact words count here" : "Take this with a grain of salt";
     if (answer.fits !== false) return notice(`${name}${title}`, [answer.message], { more: tips.length ? [node("p", { class: "tries" }, ...tips)] : [] });
-    tips.push(node("a", { href: "/", onclick: (event) => { event.preventDefault(); navigate({ ...NO_QUERY, where: [] }, { reload: true }); } }, "See all of the library"));
+    tips.push(node("a", { href: "./", onclick: (event) => { event.preventDefault(); navigate({ ...NO_QUERY, where: [] }, { reload: true }); } }, "See all of the library"));
     if (state.where.length) tips.unshift(node("a", { href: addressOf({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); navigate({ where: [] }); } }, "Without the filters"));
     if (answer.hits.length && !answer.showWeak) {
       tips.unshift(node("button", { type: "button", onclick: () => { answer.showWeak = true; drawAnswers(answers); } }, "Show what is nearest all the same"));
@@ -389,7 +389,7 @@ async function openFilters(open) {
   try {
     drawnFor = filtersFor(state.where);
     const about = { target: state.target, index: currentLibrary() };
-    const { fields } = await fetchJson("/fields", about);
+    const { fields } = await fetchJson("fields", about);
     // Another side or library was chosen meanwhile: its fields are being fetched.
     if (about.target !== state.target || about.index !== currentLibrary()) return;
     const changed = (where, reload) => {
@@ -422,7 +422,7 @@ setTokenRequest(() => {
 async function start() {
   addListeners();
   try {
-    libraries = (await fetchJson("/libraries")).libraries;
+    libraries = (await fetchJson("libraries")).libraries;
   } catch (error) {
     byId("notice").replaceChildren(notice("The library cannot be opened", [sentence(error.message)], { isError: true }));
     return;

@@ -10,7 +10,7 @@ const TEXT_NEIGHBOURS = 200;
 // move(step), close().
 export async function drawDetail(dialog, { id, side, index, handlers, signal }) {
   dialog.replaceChildren(node("p", { class: "status", role: "status" }, "…"));
-  const answer = await fetchJson("/item", { id, target: side, index }, { signal });
+  const answer = await fetchJson("item", { id, target: side, index }, { signal });
   const { item, texts, images } = answer;
   const image = node("img", { alt: item.captions.join("; ") || item.id });
   const stage = node("div", { class: "stage" }, item.image_id ? image : node("span", { class: "none" }, "no picture"));
@@ -21,7 +21,7 @@ export async function drawDetail(dialog, { id, side, index, handlers, signal }) 
   dialog.replaceChildren(close, node("article", {}, stage, facts(item, texts, { side, index, handlers, fit }), near));
   close.focus();
   const strips = [["images", "Pictures near it"], ["texts", "Texts near it"]].map(async ([target, title]) => {
-    const similar = await fetchJson("/similar", { id, side, target, index, top: target === "texts" && side === "images" ? TEXT_NEIGHBOURS : NEIGHBOURS + 1 }, { signal });
+    const similar = await fetchJson("similar", { id, side, target, index, top: target === "texts" && side === "images" ? TEXT_NEIGHBOURS : NEIGHBOURS + 1 }, { signal });
     if (target === "texts" && side === "images") fit.textContent = textRank(similar.hits, texts);
     return strip(title, similar.hits.slice(0, NEIGHBOURS), { index, target, handlers });
   });

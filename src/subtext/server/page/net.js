@@ -1,7 +1,8 @@
 // Requests to the server of the page: answers as JSON, thumbnails, and errors in one sentence.
 
 const MAX_RETRIES = 3;
-const TOKEN_KEY = "subtext.token";
+// A proxy may serve several archives under one host: each has a token of its own.
+const TOKEN_KEY = `subtext.token ${new URL(".", location).pathname}`;
 
 export class RequestError extends Error {
   constructor(status, sentence, retryAfter) {
@@ -79,7 +80,7 @@ export async function fetchJson(path, values = {}, { body, kind, signal, onBusy 
 
 // Show the image of an item in an <img>. With a token it is fetched, as an address cannot hold one.
 export async function showThumbnail(image, id, size, index) {
-  const address = `/thumbnail?${queryString({ id, size, index })}`;
+  const address = `thumbnail?${queryString({ id, size, index })}`;
   image.addEventListener("error", () => showNone(image), { once: true });
   if (!token()) {
     image.src = address;

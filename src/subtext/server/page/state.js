@@ -22,5 +22,5 @@ export function addressOf(state) {
   if (state.text_weight !== HALF && state.q && (state.like || state.image)) parameters.set("text_weight", state.text_weight);
   for (const name of MULTIPLE) for (const value of state[name]) parameters.append(name, value);
   const text = parameters.toString();
-  return text ? `/?${text}` : "/";
+  return text ? `./?${text}` : "./";
 }

@@ -1,0 +1,168 @@
+"""Vectors from a file: what makes an index of them that words can search, and what is refused, in one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import made_data
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+from command import call, invoke
+from PIL import Image
+
+import subtext as st
+from subtext.errors import SearchIndexError
+from subtext.retrieval.stores.registry import open_store
+
+TEXTS = ("two red boats", "a dog runs", "the cat sleeps", "man rides horse", "a boat on the beach", "dog and cat")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two pretrained models of one width, six images in two halves, and the vectors of both halves by one model."""
+    folder = tmp_path_factory.mktemp("archive")
+    tiny_models.processed("siglip", folder / "model")
+    rows: list[dict[str, object]] = []
+    for number, text in enumerate(TEXTS):
+        Image.new("RGB", (32, 32), (40 * number, 255 - 40 * number, 90)).save(folder / f"{number}.png")
+        rows.append({"image": f"{number}.png", "captions": [text], "split": "all", "shelf": number % 2})
+    made_data.write_rows(folder / "pairs.jsonl", rows)
+    for half in (0, 1):
+        made_data.write_rows(folder / f"half{half}.jsonl", rows[half::2])
+        words = ["--model", folder / "model", "--text-prompt", "a photo of {}", "--data", folder / f"half{half}.jsonl"]
+        call("embed", *words, "--split", "all", "--out", folder / f"half{half}.npz", "-q")
+    return folder
+
+
+def imported(address: str, archive: Path, half: int, *words: object, code: int = 0) -> str:
+    named = ["--data", archive / f"half{half}.jsonl", "--model", archive / "model", "--text-prompt", "a photo of {}"]
+    answer = call("index", "import", address, archive / f"half{half}.npz", *(words or named), code=code)
+    return str(answer.output)
+
+
+def test_vectors_of_a_pretrained_model_are_searched_by_words(
+    address_of: Callable[[str], str], archive: Path, tmp_path: Path
+) -> None:
+    """As an index that was built: embedded in two parts, as on two machines, and imported one after the other."""
+    address = address_of("imported")
+    assert "vectors of 3 images and 3 texts put in" in imported(address, archive, 0)
+    assert "vectors of 3 images and 3 texts put in" in imported(address, archive, 1)
+    words = ["--model", archive / "model", "--text-prompt", "a photo of {}", "-q"]
+    call("index", "build", tmp_path / "built", archive / "pairs.jsonl", *words)
+    mine, theirs = st.open_index(address), st.open_index(tmp_path / "built")
+    for text in ("a dog", "two red boats on the beach"):
+        for target in ("images", "texts"):
+            got, wanted = (engine.search(text, target=target) for engine in (mine, theirs))
+            assert [hit.id for hit in got] == [hit.id for hit in wanted] and len(got) == 6
+            np.testing.assert_allclose([hit.score for hit in got], [hit.score for hit in wanted], atol=1e-5)
+    store = open_store(address)
+    assert store.manifest.fingerprint == open_store(tmp_path / "built").manifest.fingerprint
+    assert store.manifest.pretrained == open_store(tmp_path / "built").manifest.pretrained
+    assert store.manifest.pretrained["text_prompt"] == "a photo of {}"
+    assert len(json.loads(call("search", address, "dog", "--where", "shelf = 1", "--json").stdout)["hits"]) == 3
+    assert ": intact" in call("index", "verify", address).stdout
+    told = imported(address, archive, 0, "--data", archive / "half0.jsonl", "--model", archive / "model", code=1)
+    assert "needs vectors of the model that made it" in told or "a cosine of" in told
+    store.remove()
+
+
+def test_vectors_without_a_model_are_searched_by_items(address_of: Callable[[str], str], archive: Path) -> None:
+    address = address_of("bare")
+    imported(address, archive, 0, "--data", archive / "half0.jsonl")
+    assert len(st.search(address, like=("0.png",), top=1)) == 1
+    hits = json.loads(call("search", address, "--like", "0.png", "--json").stdout)["hits"]
+    assert sorted(hit["id"] for hit in hits) == ["2.png", "4.png"]
+    told = call("search", address, "a dog", code=1).stderr
+    assert "names none; search by one of its items (--like ID), or import the vectors again and name the model" in told
+    with pytest.raises(SearchIndexError, match=r"search by one of its items \(like=ID\)"):
+        st.open_index(address).search("a dog")
+    open_store(address).remove()
+
+
+def spoilt(archive: Path, file: Path, **changes: Any) -> Path:
+    with np.load(archive / "half0.npz") as held:
+        arrays = {**held, **changes}
+    np.savez(file, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})
+    return file
+
+
+WRONG = {
+    "groups of text": (
+        {"image_groups": np.array(["a", "b", "c"])},
+        "needs a whole number for each id in 'image_groups'",
+    ),
+    "groups of numbers with a point": (
+        {"text_groups": np.ones(3)},
+        "needs a whole number for each id in 'text_groups'",
+    ),
+    "too few groups": ({"text_groups": np.arange(2)}, "it has int64 of shape (2,)"),
+    "ids of pairs": ({"image_ids": np.array([["a", "b"]])}, "'image_ids' needs one string a row"),
+    "ids of numbers with a point": ({"image_ids": np.ones(3)}, "'image_ids' needs one string a row"),
+    "no vectors": ({"image_vectors": None}, "needs one vector, or K, for each id; images have 3 and (0,)"),
+    "one vector for all": (
+        {"image_vectors": np.ones(16)},
+        "needs one vector, or K, for each id; images have 3 and (16,)",
+    ),
+    "vectors without numbers": ({"image_vectors": np.ones((3, 0))}, "images have 3 and (3, 0)"),
+    "a vector too few": ({"text_vectors": np.ones((2, 16))}, "texts have 3 and (2, 16)"),
+    "vectors of words": ({"text_vectors": np.array(["a", "b", "c"])}, "its vectors of texts are <U1"),
+    "another width": (
+        {"image_vectors": np.ones((3, 8)), "text_vectors": np.ones((3, 8))},
+        "have 16 numbers; these have 8",
+    ),
+    "vectors of another model": ({"text_vectors": np.eye(3, 16)}, "are others than it gives (a cosine of"),
+    "two widths": ({"image_vectors": np.ones((3, 8))}, "of one width"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_file_that_is_no_set_of_vectors_is_refused_in_a_sentence(archive: Path, tmp_path: Path, kind: str) -> None:
+    changes, wanted = WRONG[kind]
+    words = ["--data", archive / "half0.jsonl", "--model", archive / "model", "--text-prompt", "a photo of {}"]
+    told = call("index", "import", tmp_path / "new", spoilt(archive, tmp_path / "v.npz", **changes), *words, code=1)
+    assert told.stderr.startswith("error: ") and len(told.stderr.splitlines()) == 1
+    assert wanted in told.stderr and "v.npz" in told.stderr, told.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_table_of_other_columns_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    plain = {"modality": ["image"], "id": ["a"], "vector": [[1.0, 2.0]]}
+    tables = [
+        {},
+        plain | {"vector": [None]},
+        plain | {"vector": [[]]},
+        plain | {"vector": ["x"]},
+        plain | {"vector": [[None, 1.0]]},
+        plain | {"vector": [3.0]},
+        plain | {"id": [None]},
+        plain | {"id": [1.5]},
+        plain | {"id": [["a"]]},
+        plain | {"group": ["x"]},
+        plain | {"group": [None]},
+        plain | {"group": [[1]]},
+        plain | {"modality": ["sound"]},
+        plain | {"modality": [None]},
+        {"modality": ["image", "image"], "id": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]},
+        {"modality": ["image", "image"], "id": ["a", "a"], "vector": [[1.0], [2.0]]},
+    ]
+    for number, table in enumerate(tables):
+        pq.write_table(pa.table(table), tmp_path / "v.parquet")
+        answer = invoke("index", "import", tmp_path / f"new{number}", tmp_path / "v.parquet")
+        assert isinstance(answer.exception, SystemExit) and answer.exit_code == 1, (table, answer.exception)
+        assert answer.stderr.startswith("error: ") and "v.parquet" in answer.stderr, (table, answer.stderr)
+
+
+def test_numbers_are_ids_too(tmp_path: Path) -> None:
+    np.savez(tmp_path / "v.npz", image_ids=np.arange(2), image_vectors=np.eye(2, 4, dtype=np.float32))
+    call("index", "import", tmp_path / "new", tmp_path / "v.npz")
+    pq.write_table(
+        pa.table({"modality": ["image"], "id": [7], "vector": [[1.0, 2.0, 3.0, 4.0]]}), tmp_path / "v.parquet"
+    )
+    call("index", "import", tmp_path / "new", tmp_path / "v.parquet")
+    assert open_store(tmp_path / "new").counts["images"] == 3
