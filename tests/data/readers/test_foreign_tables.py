@@ -315,8 +315,8 @@ def test_columns_of_one_name_or_none_are_read(images: Path, tmp_path: Path, form
 @pytest.mark.parametrize("form", ["csv", "jsonl", "xlsx", "parquet"])
 def test_cell_is_a_list_only_in_named_columns(images: Path, tmp_path: Path, form: str) -> None:
     row = {
-        "image": "red.png", "text": "a; b", "Keywords": "law; court, high | x", "tags": "a, b, a", "place": "Paris; Rome",
-        "Wörter": "c;d",
+        "image": "red.png", "text": "a; b", "Keywords": "law; court, high | x", "tags": "a, b, a",
+        "place": "Paris; Rome", "Wörter": "c;d",
     }  # fmt: skip
     path = tmp_path / f"list.{form}"
     if form == "jsonl":
