@@ -41,7 +41,7 @@ import sys
 from subtext.server.settings import Limits, Settings
 from subtext.server.serve import start
 # The cache is full within 200 answers: what grows later is a leak.
-limits = Limits(rate=0, max_requests=int(sys.argv[3]), cached_hits=2000)
+limits = Limits(rate=0, max_requests=int(sys.argv[3]), client_requests=10**6, cached_hits=2000)
 start(Settings((sys.argv[1],), port=int(sys.argv[2]), log="", limits=limits), quiet=True)
 """
 

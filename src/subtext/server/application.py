@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import os
+import sys
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -50,6 +51,8 @@ PAGE = Path(__file__).parent / "page"
 PAGE_TYPES = {
     ".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
 }  # fmt: skip
+SWITCH_SECONDS = 0.001
+"""Seconds of Python that a thread computes before another one may."""
 SPARE_THREADS = 16
 """Threads for what is answered however busy the server is."""
 REFERENCE = "#/components/schemas/{model}"
@@ -488,6 +491,8 @@ def build(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         # Requests mostly wait for the one thread that computes: each may have a thread to wait in.
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.limits.max_requests + SPARE_THREADS
+        # The thread that reads requests gets its turn among them soon.
+        sys.setswitchinterval(SWITCH_SECONDS)
         yield
         state.close()
 

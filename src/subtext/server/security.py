@@ -310,7 +310,9 @@ class Guard:
                 line["client"] = str((scope.get("client") or ("",))[0])
             else:
                 line.pop("words", None)
-            self.state.log.write(line)
+            # What costs a client nothing must not fill the disk.
+            if path not in UNLIMITED and answered["status"] != HTTPStatus.TOO_MANY_REQUESTS:
+                self.state.log.write(line)
 
     def _check(self, scope: Scope, path: str, share: str) -> None:
         """Raise Refusal for another host or site, too many requests, and a token that is missing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -199,8 +198,6 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
                 f"a server needs an address of its own; {settings.host}:{settings.port} cannot be used: "
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
-    # The thread that reads requests is one of many that compute: it gets its turn soon.
-    sys.setswitchinterval(0.001)
     options = server_options(settings)
     name = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
     address = f"http://{name}:{settings.port}/ (Ctrl-C stops it)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+from decimal import Decimal
 from pathlib import Path
 
 import coloured_images
@@ -119,7 +120,7 @@ def test_columns_are_typed_and_mixed_ones_reported(images: Path, tmp_path: Path)
         "year": ["1950", "c. 1951", "1952"], "size": [1.5, 2, None], "day": ["05.03.2021", "06.03.2021", "2021/03/07"],
         "code": ["007", "008", "009"],
     }  # fmt: skip
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         "list.csv: column 'year' has 2 numbers and 'c. 1951' (line 3); < and > compare its numbers and its dates, and "
         "pass over the others"
     ]
@@ -237,7 +238,7 @@ def test_conflicting_metadata_of_an_image_is_reported(images: Path, tmp_path: Pa
     (tmp_path / "list.csv").write_text("\n".join(["image,text,year,box,language", *rows]))
     data = read(tmp_path / "list.csv", images=images)
     assert data.images.metadata["year"] == [1950, 1950] and data.images.metadata["box"] == ["x", None]
-    assert [str(problem) for problem in data.problems if not problem.fatal] == [
+    assert [str(problem) for problem in data.problems if not (problem.fatal or "in no row" in problem.what)] == [
         "line 3: an image has one value of 'year'; 'red.png' has '1950' and '1951'; the first is kept",
         "line 4: an image has one value of 'box'; 'red.png' has 'x' and 'z'; the first is kept",
     ]
@@ -251,7 +252,7 @@ def test_excel_number_and_date_formats_are_parsed(images: Path, tmp_path: Path) 
     assert data.images.metadata == {
         "price": [12.5, -3], "day": ["1.3.2001", "31.12.2001"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
     }  # fmt: skip
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and "
         "pass over the others"
     ]
@@ -267,7 +268,7 @@ def test_ambiguous_numbers_and_dates_are_reported(images: Path, tmp_path: Path) 
     data = read(tmp_path / "list.csv", images=images)
     assert data.images.metadata["price"] == ["1,250", "12,50", None] and data.images.metadata["size"] == [2, 2.5, None]
     told = "< and > compare its numbers and its dates, and pass over the others"
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         f"list.csv: column 'price' has 2 unclear numbers such as '1,250' (line 2); {told}",
         "list.csv: column 'day' has '03/05/2021' (line 2), which is read as 2021-05-03: the day stands before the "
         "month",
@@ -282,3 +283,124 @@ def test_file_outside_named_folder_raises_as_missing(images: Path, tmp_path: Pat
     shutil.copy(images / "red.png", tmp_path)
     with pytest.raises(DataError, match=r"is not in .*; name the folder of the images \(--images\)"):
         read(tmp_path / "list.csv")
+
+
+def odd(folder: Path, form: str) -> Path:
+    """A table whose columns have the same name, or none."""
+    names, cells = ["image", "text", "place", "", "place"], ["red.png", "a", "Paris, Texas", "1", "Rome"]
+    path = folder / f"odd.{form}"
+    if form == "csv":
+        path.write_text(";".join(names) + "\n" + ";".join(cells))
+    elif form == "xlsx":
+        book = openpyxl.Workbook()
+        book.active.append(names)
+        book.active.append(cells)
+        book.save(path)
+    else:
+        pq.write_table(pa.Table.from_arrays([pa.array([cell]) for cell in cells], names=names), path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "xlsx", "parquet"])
+def test_columns_of_one_name_or_none_are_read(images: Path, tmp_path: Path, form: str) -> None:
+    data = read(odd(tmp_path, form), images=images)
+    number = 1 if form == "csv" else "1"
+    assert data.images.metadata == {"place": ["Paris, Texas"], "column 4": [number], "place (2)": ["Rome"]}
+    assert [problem.what for problem in data.problems] == [
+        "needs columns with different names; the later ones are read as 'place (2)'",
+        "has columns without a name; they are read as 'column 4'",
+    ]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "xlsx", "parquet"])
+def test_cell_is_a_list_only_in_named_columns(images: Path, tmp_path: Path, form: str) -> None:
+    row = {
+        "image": "red.png", "text": "a; b", "Keywords": "law; court, high | x", "tags": "a, b, a",
+        "place": "Paris; Rome", "Wörter": "c;d",
+    }  # fmt: skip
+    path = tmp_path / f"list.{form}"
+    if form == "jsonl":
+        path.write_text(json.dumps(row))
+    elif form == "parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    elif form == "xlsx":
+        book = openpyxl.Workbook()
+        book.active.append(list(row))
+        book.active.append(list(row.values()))
+        book.save(path)
+    else:
+        path.write_text("\t".join(row) + "\n" + "\t".join(row.values()))
+    data = read(path, images=images)
+    assert data.texts.values == ["a; b"]
+    assert {name: column[0] for name, column in data.images.metadata.items()} == {
+        "Keywords": ["law", "court, high", "x"], "tags": ["a", "b"], "place": "Paris; Rome", "Wörter": "c;d",
+    }  # fmt: skip
+    data = read(path, images=images, columns="subject=Wörter")
+    assert data.images.metadata["subject"] == [["c", "d"]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "told"),
+    [
+        ([1958, 1960, 1962, "circa 1890"], "3 numbers and 'circa 1890' (row 5)"),
+        ([1958, "n/a", "n/a", "n/a"], "3 texts and '1958' (row 2)"),
+        (["1890", "um 1900", "o. D.", "1923?"], "3 dates and 'o. D.' (row 4)"),
+        (["a", "b", "c", "d"], ""), ([1, 2, None, 3.5], ""), (["1890", "um 1900", "1-2-1951", ""], ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["jsonl", "xlsx"])
+def test_column_of_mixed_cells_is_named(
+    images: Path, tmp_path: Path, form: str, cells: list[object], told: str
+) -> None:
+    rows = [["image", "text", "taken"], *(["red.png", f"text {number}", cell] for number, cell in enumerate(cells))]
+    path = tmp_path / f"list.{form}"
+    if form == "xlsx":
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        book.save(path)
+    else:
+        path.write_text("\n".join(json.dumps(dict(zip(rows[0], row, strict=True))) for row in rows[1:]))
+        told = told.replace("row 5", "line 4").replace("row 4", "line 3").replace("row 2", "line 1")
+    notes = [str(problem) for problem in read(path, images=images).problems if "column 'taken' has" in str(problem)]
+    notes = [note for note in notes if "stands before the month" not in note]
+    assert [told in note for note in notes] == ([True] if told else [])
+
+
+def test_cells_of_every_type_are_read_or_named(images: Path, tmp_path: Path) -> None:
+    columns = {
+        "image": ["red.png", "blue.png", "green.png"], "text": ["a\0b", "b", "c"],
+        "price": pa.array([Decimal("12.50"), None, Decimal("3.00")]), "share": [0.5, float("nan"), float("-inf")],
+        "size": [{"width": 7, "of": {"it": "x"}}] * 3, "long": pa.array([2**64 - 1, 1, 2], pa.uint64()),
+        "day": [datetime.date(1890, 1, 2), datetime.date(1, 1, 1), None], "bytes": [b"x", None, None],
+        "note": ["x\0y", "", "z"],
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "list.parquet")
+    data = read(tmp_path / "list.parquet", images=images)
+    assert data.texts.values == ["a b", "b", "c"] and data.images.metadata == {
+        "price": [12.5, None, 3], "share": [0.5, None, "-inf"], "size": [{"width": 7, "of": {"it": "x"}}] * 3,
+        "long": [2**64 - 1, 1, 2], "day": ["1890-01-02", "0001-01-01", None], "note": ["x y", "", "z"],
+    }  # fmt: skip
+    assert [str(problem) for problem in data.problems] == [
+        "row 1: 'bytes' is bytes, which cannot be shown or searched; it is left out"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('"deep": ' + '{"a":' * 20 + "1" + "}" * 20, "'deep' is nested in more than 16 lists and objects"),
+        ('"n": ' + "9" * 301, "'n' has a number of more than 300 digits"),
+        ('"n": ' + "9" * 5000, "is no JSON"),
+        ('"n": 1, "n": 2', "the name 'n' is there twice in one object"),
+        ('"id": "a\\u0000b"', r"'id' needs to be without control characters"),
+    ],
+)
+def test_cells_that_no_index_holds_are_a_problem_of_their_row(
+    images: Path, tmp_path: Path, line: str, told: str
+) -> None:
+    good = '{"image": "blue.png", "text": "b", "n": NaN, "m": Infinity}'
+    (tmp_path / "list.jsonl").write_text('{"image": "red.png", "text": "a", ' + line + "}\n" + good)
+    data = read(tmp_path / "list.jsonl", images=images, on_error="skip")
+    assert data.images.ids == ["blue.png"] and data.images.metadata == {"m": ["inf"]}
+    assert [told in str(problem) and problem.where == "line 1" for problem in data.problems] == [True]
