@@ -263,7 +263,7 @@ def memory_at_hand() -> int:
     return free
 
 
-class _Memory:
+class _ImageMemory:
     """Bounds the large images that are decoded at one time; one alone may take all."""
 
     def __init__(self) -> None:
@@ -293,7 +293,7 @@ class _Memory:
                 self._changed.notify_all()
 
 
-_memory = _Memory()
+_memory = _ImageMemory()
 
 
 def identify(file: IO[bytes], name: str, formats: Sequence[str] | None = None) -> ImageFile.ImageFile:
