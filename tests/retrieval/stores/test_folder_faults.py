@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import stored_items
 
+from subtext.api.index.maintain import delete_from_index, index_info
 from subtext.errors import OutputError, SearchIndexError
 from subtext.retrieval.condition import matching
 from subtext.retrieval.stores.errors import IndexLockedError
