@@ -440,6 +440,13 @@ def test_large_scan_is_read_without_raw_warnings(limit: Callable[[float | None],
     assert before == Image.MAX_IMAGE_PIXELS
 
 
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF", "GIF", "WEBP", "JPEG2000"])
+def test_limit_of_pillow_does_not_count(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = coded(Image.new("RGB", (64, 64), "red"), form)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert open_image(data).size == (64, 64) and Image.MAX_IMAGE_PIXELS == 10
+
+
 def test_large_images_wait_for_memory(limit: Callable[[float | None], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_files, "_ALONE", 100)
     limit(0.002)

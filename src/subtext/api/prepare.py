@@ -212,7 +212,8 @@ def prepare(
 
     path = _new_file("out", out, *SUFFIXES)
     names = {"columns": columns, "text_fields": text_fields}
-    original = dataset = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names).read()
+    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names)  # type: ignore[arg-type]
+    original = dataset = sources.read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
     if max_sentences is not None:

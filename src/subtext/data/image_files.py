@@ -20,7 +20,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError, features
+from PIL import Image, ImageCms, ImageFile, ImageOps, UnidentifiedImageError, features
 
 from subtext.errors import DataError
 from subtext.text_helpers import counted, install_hint
@@ -196,8 +196,27 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
     return file.st_size, file.st_mtime_ns, file.st_ctime_ns
 
 
+class _OwnLimit:
+    """Takes the limit of Pillow away while any thread reads an image here, where the limit is `most_pixels`."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, Image.MAX_IMAGE_PIXELS
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                Image.MAX_IMAGE_PIXELS = self._before
+
+
 _limit: int | None = None
-_opening = threading.Lock()
+_own_limit = _OwnLimit()
 
 
 def limit_pixels(millions: float | None) -> None:
@@ -244,7 +263,7 @@ def memory_at_hand() -> int:
     return free
 
 
-class _Memory:
+class _ImageMemory:
     """Bounds the large images that are decoded at one time; one alone may take all."""
 
     def __init__(self) -> None:
@@ -274,10 +293,10 @@ class _Memory:
                 self._changed.notify_all()
 
 
-_memory = _Memory()
+_memory = _ImageMemory()
 
 
-def identify(file: IO[bytes], name: str, formats: Sequence[str] | None = None) -> Image.Image:
+def identify(file: IO[bytes], name: str, formats: Sequence[str] | None = None) -> ImageFile.ImageFile:
     """Read the header of an image, without Pillow's own limit and warnings: both would be those of the whole process.
 
     Args:
@@ -297,12 +316,8 @@ def identify(file: IO[bytes], name: str, formats: Sequence[str] | None = None) -
     quiet = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
     if quiet not in warnings.filters:
         warnings.filterwarnings("ignore", module=r"PIL\.")
-    with _opening:
-        before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        try:
-            return Image.open(file, formats=None if formats is None else tuple(formats))
-        finally:
-            Image.MAX_IMAGE_PIXELS = before
+    with _own_limit:
+        return Image.open(file, formats=None if formats is None else tuple(formats))
 
 
 def open_image(
@@ -340,7 +355,7 @@ def open_image(
             return _upright_rgb(source, _factor(source.size, at_least), own=False, key=key)
         # An image that fails gives its memory back at once; the error, and the decoder in its frames, would hold it.
         data = read_bytes(source, root)
-        with identify(BytesIO(data), name) as image, ExitStack() as failed:
+        with _own_limit, identify(BytesIO(data), name) as image, ExitStack() as failed:
             failed.callback(image.close)
             if image.format == "EPS":
                 raise DataError(f"image {name} is EPS, a program that is not run; save it again as PNG")
@@ -408,7 +423,7 @@ def pages_of(image: Image.Image) -> list[int]:
     if image.format != "TIFF" or getattr(image, "n_frames", 1) < 2:
         return [0]
     kinds = []
-    for number in range(image.n_frames):
+    for number in range(getattr(image, "n_frames", 1)):
         image.seek(number)
         kinds.append(int(image.tag_v2.get(_PAGE_KIND, 0)) & 1)  # type: ignore[attr-defined]
     image.seek(0)

@@ -510,7 +510,8 @@ class _Assembly:
             )
         if row.image_id is not None and self.images.row_of.setdefault(name, image) == image and name != item.name:
             shown = f"'{item.name}' and '{name}'"
-            note = f"the file '{path}' has two ids, {shown}; it is one item, and the first is kept"
+            file_name = f"file '{path}'" if isinstance(path, str) else "image"
+            note = f"the {file_name} has two ids, {shown}; it is one item, and the first is kept"
             self.notes.setdefault((image, f"id {name}"), RowIssue(row.where, note, fatal=False, name=shown))
         self.images.row_of.setdefault(name, image)
         if row.metadata.keys() - item.metadata.keys():
@@ -611,8 +612,8 @@ def _check_images(
     if len(missing) == len(images) > 1:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
-        lost = RowIssue("images", message, files=tuple(missing.values()))
-        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [lost]
+        whole = RowIssue("images", message, files=tuple(missing.values()))
+        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole]
     advice = "correct its path, or add the file" if named else "name the folder of the images (--images)"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
     notes: list[RowIssue] = []
@@ -638,8 +639,8 @@ def _check_images(
         value = values[row]
         name = value if isinstance(value, str) else images.ids[row]
         names = (form for form in (f"'{name}'", name) if form in reason)
-        lost = (str(name),) if row in missing or row in pathless else ()
-        problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row], files=lost))
+        gone = (name,) if row in missing or row in pathless else ()
+        problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row], files=gone))
     return _keep_images(dataset, keep), [*problems, *notes]
 
 
