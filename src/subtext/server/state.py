@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 BATCH = 64
 """Queries in a batch, at most."""
+HINTING = 64
+"""Groups of clients, by address, of which each gets suggestions for one query at a time."""
 CHECK_SECONDS = 5.0
 """Seconds between checks whether an index was re-embedded, or items were deleted, by another process."""
 
@@ -144,7 +146,7 @@ class Batcher:
         self._cache: Cache[Answer] = Cache(cached_hits)
         self._queue: deque[Waiting] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="answers")
-        self._hinting = threading.Lock()
+        self._hinting = [threading.Lock() for _ in range(HINTING)]
 
     def answer(self, query: Query, *, client: str = "", rerank: Reranker | None = None) -> Answer:
         """The answer, from the cache where the index has not changed.
@@ -161,15 +163,14 @@ class Batcher:
             Refusal: If it takes too long, and what `Index.answer` raises.
         """
         if rerank is not None:
-            return self._with_hints(
-                self.run(lambda index: index.answer(query, rerank=rerank, hints=False), client=client), query
-            )
+            answer = self.run(lambda index: index.answer(query, rerank=rerank, hints=False), client=client)
+            return self._with_hints(answer, query, client)
         cached = self._cache.get((state_of(self.current_index()), query.cache_key))
         self.metrics.event("cache_misses" if cached is None else "cache_hits")
         if cached is not None:
             return cached
         answer, state = self._wait(Waiting(client, query))
-        answer = self._with_hints(answer, query)
+        answer = self._with_hints(answer, query, client)
         if state_of(self.current_index()) == state:  # Else the hints are of another moment than the answer.
             self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
         return answer
@@ -193,9 +194,9 @@ class Batcher:
         """Finish the queue, then end the thread."""
         self._thread.shutdown(wait=True)
 
-    def _with_hints(self, answer: Answer, query: Query) -> Answer:
-        """In the thread of the request, as others wait for the one that answers; and one at a time."""
-        with self._hinting:
+    def _with_hints(self, answer: Answer, query: Query, client: str) -> Answer:
+        """In the thread of the request, as others wait for the one that answers; and one at a time for a client."""
+        with self._hinting[hash(client) % HINTING]:
             return self.current_index().with_hints(answer, query)
 
     def _wait(self, waiting: Waiting) -> Any:
