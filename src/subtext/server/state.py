@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from subtext.api.load import open_run
@@ -124,6 +125,24 @@ class Waiting:
     future: Future[Any] = field(default_factory=Future)
 
 
+class _Failing:
+    """What fails in here is raised where those wait whom it concerns."""
+
+    def __init__(self, waiting: Sequence[Waiting]) -> None:
+        self.waiting = waiting
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        for one in self.waiting:
+            if problem is not None and not one.future.done():
+                one.future.set_exception(problem)
+        return problem is not None
+
+
 class Batcher:
     """Answers the queries of many clients on one index: one thread answers those that wait as one batch.
 
@@ -211,47 +230,45 @@ class Batcher:
 
     def _answer_queue(self) -> None:
         """Answer a batch of those that wait; the turns of queries that joined another's batch have nothing to do."""
-        try:
-            index = self.current_index()
-        except BaseException as problem:  # noqa: BLE001  (raised where a client waits)
-            while self._queue:
-                waiting = self._queue.popleft()
-                if waiting.future.set_running_or_notify_cancel():
-                    waiting.future.set_exception(problem)
-            return
-        batch = self._batch(index)
-        queries = [one for one in batch if isinstance(one.work, Query)]
-        if queries:
-            self.metrics.batch(len(queries))
-            state: Hashable = None
-            answers: Sequence[Answer | BaseException]
+        batch: list[Waiting] = []
+        with _Failing(batch):
+            index: Index | None = None
             try:
-                # One moment: the answers are remembered as those of this state.
-                with index.store.reading():
-                    state = state_of(index)
-                    answers = index.answer_many([one.work for one in queries], hints=False)  # type: ignore[misc]
-            except BaseException as problem:  # noqa: BLE001
-                answers = [problem] * len(queries)
-            for one, answer in zip(queries, answers, strict=True):
-                if isinstance(answer, Answer):
-                    one.future.set_result((answer, state))
-                else:
-                    one.future.set_exception(answer)
-        for one in batch:
-            if not isinstance(one.work, Query):
-                try:
-                    one.future.set_result(one.work(index))
-                except BaseException as problem:  # noqa: BLE001
-                    one.future.set_exception(problem)
+                index = self.current_index()
+            finally:
+                batch += self._batch(index)
+            queries = [one for one in batch if isinstance(one.work, Query)]
+            with _Failing(queries):
+                self._answer(index, queries)
+            for one in batch:
+                if not isinstance(one.work, Query):
+                    with _Failing([one]):
+                        one.future.set_result(one.work(index))
 
-    def _batch(self, index: Index) -> list[Waiting]:
-        """Take from the queue what is answered next: one of each client, and all that adds little."""
+    def _answer(self, index: Index, waiting: Sequence[Waiting]) -> None:
+        """Answer queries as one batch."""
+        if not waiting:
+            return
+        self.metrics.batch(len(waiting))
+        # One moment: the answers are remembered as those of this state.
+        with index.store.reading():
+            state = state_of(index)
+            answers = index.answer_many([one.work for one in waiting if isinstance(one.work, Query)], hints=False)
+        for one, answer in zip(waiting, answers, strict=True):
+            if isinstance(answer, Answer):
+                one.future.set_result((answer, state))
+            else:
+                one.future.set_exception(answer)
+
+    def _batch(self, index: Index | None) -> list[Waiting]:
+        """Take from the queue what is answered next: one of each client, and all that adds little; else all."""
         batch: list[Waiting] = []
         later: list[Waiting] = []
         taken: set[str] = set()
         while self._queue and len(batch) < BATCH:
             waiting = self._queue.popleft()
-            alone = not (isinstance(waiting.work, Query) and index.batches(waiting.work))
+            together = isinstance(waiting.work, Query) and index is not None and index.batches(waiting.work)
+            alone = index is not None and not together
             if alone and waiting.client in taken:
                 later.append(waiting)
             elif waiting.future.set_running_or_notify_cancel():
