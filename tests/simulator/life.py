@@ -230,7 +230,7 @@ class Life:
         CLOCK[0] = timedelta()
         for _ in range(self.draws.randint(5, 9)):
             self.add_photo()
-        for _ in range(self.draws.randint(4, 7)):
+        for _ in range(self.draws.randint(8, 12)):
             self.add_row()
         self.write_table()
         first, data = self.draws.choice([("photos", self.photos), ("table", self.table)])
