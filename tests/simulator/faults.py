@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent / "src"
-MOST = 800
+MOST = 400
 """Steps after which a fault counts as not found."""
 FOLDER = "retrieval/stores/folder.py"
 
