@@ -400,9 +400,11 @@ def watched(port: int, waits: Waits, until: float, token: str) -> None:
 def family(number: int) -> Iterator[int]:
     """A process and its descendants."""
     yield number
-    with contextlib.suppress(OSError):
-        for child in Path(f"/proc/{number}/task/{number}/children").read_text(encoding="ascii").split():
-            yield from family(int(child))
+    # A child is listed with the thread that started it.
+    for children in Path(f"/proc/{number}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text(encoding="ascii").split():
+                yield from family(int(child))
 
 
 def resident(number: int) -> float:

@@ -22,8 +22,9 @@ from subtext.errors import RequirementError
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Query
 from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Item
 from subtext.retrieval.verification import verify
-from subtext.server import security
+from subtext.server import schemas, security
 from subtext.server.application import build
 from subtext.server.images import Upload, add_uploads
 from subtext.server.monitoring import Metrics
@@ -457,13 +458,15 @@ def test_image_outside_collection_is_not_served(place: Path, tmp_path: Path) -> 
     """Neither one that a path leads to, nor one that a link leads to, even one named as a part of a file is."""
     data = tmp_path / "data"
     data.mkdir()
-    outside = tmp_path / "secret.png"
-    outside.write_bytes(served_index.picture())
-    (data / "link.png").symlink_to(outside)
+    # A file of its own each: one file is one item.
+    outside = {name: tmp_path / f"{name}.png" for name in ("link", "far", "up", "part")}
+    for number, file in enumerate(outside.values()):
+        file.write_bytes(served_index.picture((number, 9, 9)))
+    (data / "link.png").symlink_to(outside["link"])
     (data / "own.png").write_bytes(served_index.picture((1, 2, 3)))
-    part = f"own.png?offset=0&size={outside.stat().st_size}"
-    (data / part).symlink_to(outside)
-    rows = [("own", "own.png"), ("link", "link.png"), ("far", str(outside)), ("up", "../secret.png")]
+    part = f"own.png?offset=0&size={outside['part'].stat().st_size}"
+    (data / part).symlink_to(outside["part"])
+    rows = [("own", "own.png"), ("link", "link.png"), ("far", str(outside["far"])), ("up", "../up.png")]
     rows.append(("part", part))
     lines = [json.dumps({"image": path, "id": name, "caption": name, "split": "train"}) for name, path in rows]
     (data / "pairs.jsonl").write_text("\n".join(lines) + "\n")
@@ -473,12 +476,22 @@ def test_image_outside_collection_is_not_served(place: Path, tmp_path: Path) -> 
         codes = {name: own.get("/thumbnail", params={"id": name}).status_code for name, _ in rows}
         assert codes == {"own": 200, "link": 404, "far": 404, "up": 404, "part": 404}
         assert str(tmp_path) not in own.get("/items").text
-        shown = {one["id"]: one["file"] for one in own.get("/items").json()["items"]}
-        names = {"own": "own.png", "link": "link.png", "far": "secret.png", "up": "secret.png", "part": part}
-        assert shown == names, "of a file outside its name alone"
-        assert own.get("/item", params={"id": "up"}).json()["item"]["file"] == "secret.png"
     with served_index.client(index, image_folders=(str(tmp_path),)) as own:
         assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("a/b.jpg", "a/b.jpg"), ("a/../b.jpg", "b.jpg"), ("./a//b.jpg", "a/b.jpg"), ("a/../../s.jpg", "s.jpg"),
+        ("../secret.jpg", "secret.jpg"), ("/etc/secret.jpg", "secret.jpg"), ("/srv/photos/b.jpg", "b.jpg"),
+        ("/srv/photos/../secret.jpg", "secret.jpg"), ("../photos2/secret.jpg", "secret.jpg"),
+    ],
+)  # fmt: skip
+def test_file_outside_the_collection_is_shown_by_its_name_alone(path: str, shown: str) -> None:
+    for root in ("/srv/photos", "/srv/photos/", "/srv/x/../photos"):
+        item = Item(1, "a", path, [], {})
+        assert schemas.ItemOut.of(item, "images", root).file == shown
 
 
 def test_symlinks_in_index_folder_are_not_followed(place: Path, fresh: Path, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def _form(form: type[FormT]) -> Callable[[Request], FormT]:
     """A dependency that reads the body, in the thread of the request: FastAPI would in the one that all wait for."""
 
     def read(request: Request) -> FormT:
-        return schemas.from_json(form, bytes(request.scope["subtext.body"]))
+        return schemas.from_json(form, request.scope["subtext.body"])
 
     return read
 
@@ -157,7 +157,7 @@ def search_by_image(
     form: Annotated[schemas.ImageSearch, QueryParameters()],
 ) -> schemas.Results:
     """The images, or texts, that best match the image in the body. It is not stored."""
-    image = bytes(request.scope["subtext.body"])
+    image = request.scope["subtext.body"]
     library = server.library(form.index)
     spec, read = library.index.model.image.input_spec, cast(Any, None)
     if isinstance(spec, PixelInput) and not form.rerank:
