@@ -19,7 +19,7 @@ import stored_items
 from subtext.errors import SearchIndexError
 from subtext.retrieval.calibration import Calibration, store_calibration
 from subtext.retrieval.stores import lance
-from subtext.retrieval.stores.postgres import STATE, Connection, Database, connect_index
+from subtext.retrieval.stores.postgres import STATE, Database, DatabaseConnection, connect_index
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.verification import damage, verify
@@ -241,7 +241,7 @@ def damaged(store_kind: str, intact: Store, tmp_path: Path) -> Callable[[Any], l
     return in_database if store_kind == "postgresql" else in_copy
 
 
-def found_in(store: Database, connection: Connection) -> list[str]:
+def found_in(store: Database, connection: DatabaseConnection) -> list[str]:
     """What `verify` finds as a transaction sees it."""
     store._thread.connection, store._cache = connection, (None, {})
     try:

@@ -26,7 +26,7 @@ from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.stores import postgres
 from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.stores.postgres import Address, Connection, Database, GraphVectors, connect_index
+from subtext.retrieval.stores.postgres import Address, Database, DatabaseConnection, GraphVectors, connect_index
 from subtext.retrieval.stores.registry import create_store, is_address, open_store, shown_address
 from subtext.retrieval.verification import damage, verify
 
@@ -461,7 +461,7 @@ def _schemas(server: Server) -> set[str]:
     return set(server.run("psql", "-Atc", "SELECT nspname FROM pg_namespace", "postgres").splitlines())
 
 
-def _stopped(connection: Connection) -> int:
+def _stopped(connection: DatabaseConnection) -> int:
     number = connection.info.backend_pid
     os.kill(number, signal.SIGSTOP)
     return number
@@ -560,14 +560,14 @@ def test_old_or_missing_pgvector_is_told(server: Server, monkeypatch: pytest.Mon
     for use in (Database, lambda own: Database.create(own, stored_items.manifest())):
         with pytest.raises(SearchIndexError, match=r"needs pgvector 0\.8 or later; the database has 0\.7\.4; an admin"):
             use(address)
-    plain = Connection.execute
+    plain = DatabaseConnection.execute
 
-    def execute(self: Connection, query: object, *values: object, **more: object) -> object:
+    def execute(self: DatabaseConnection, query: object, *values: object, **more: object) -> object:
         if "CREATE EXTENSION" in str(query):
             raise psycopg.errors.FeatureNotSupported('extension "vector" is not available')
         return plain(self, query, *values, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Connection, "execute", execute)
+    monkeypatch.setattr(DatabaseConnection, "execute", execute)
     with pytest.raises(SearchIndexError, match=r"needs pgvector 0\.8 or later; its server has none; an administrator"):
         Database.create(server.address("new"), stored_items.manifest())
 

@@ -226,7 +226,7 @@ class Address:
         return text
 
 
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class DatabaseConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that is closed where its server is silent for longer than its statements may take.
 
     A server that hangs, such as a stopped process, does not end its own statements, and its machine goes on to
@@ -294,7 +294,7 @@ class _SilenceError(Exception):
     """A server said nothing for too long."""
 
 
-def connect(address: Address) -> Connection:
+def connect(address: Address) -> DatabaseConnection:
     """A connection that keeps each statement by itself, unless it stands in a transaction.
 
     Args:
@@ -307,7 +307,7 @@ def connect(address: Address) -> Connection:
         SearchIndexError: If the database cannot hold every text.
     """
     # Statements are planned anew each time: how many items fulfil a filter decides how it is best searched.
-    connection = Connection.connect(**address.parameters, autocommit=True, prepare_threshold=None)
+    connection = DatabaseConnection.connect(**address.parameters, autocommit=True, prepare_threshold=None)
     if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
         connection.close()
         raise SearchIndexError(
@@ -317,7 +317,7 @@ def connect(address: Address) -> Connection:
     return connection
 
 
-def connect_index(address: Address, *, write: bool = False) -> Connection:
+def connect_index(address: Address, *, write: bool = False) -> DatabaseConnection:
     """A connection that finds an index's tables by their names; its transactions see one state, and change nothing.
 
     A statement ends after `READ_SECONDS` or `WRITE_SECONDS`, unless the address, the user or the database has a
@@ -440,7 +440,7 @@ class PostgresTables(Tables):
 
     joined = "string_agg(key::text, ',')"
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DatabaseConnection) -> None:
         self.connection = connection
 
     def run(self, statement: str, *values: Any, binary: bool = False) -> list[tuple[Any, ...]]:
@@ -516,7 +516,7 @@ class Moment:
         return self.seal == self.state["seal"]
 
 
-def current(connection: Connection, address: Address) -> Moment:
+def current(connection: DatabaseConnection, address: Address) -> Moment:
     """What an index says of itself at this moment.
 
     Args:
@@ -556,7 +556,7 @@ def current(connection: Connection, address: Address) -> Moment:
     return Moment(manifest.at(revision), state, moving, beside, table)
 
 
-def layout(connection: Connection) -> list[str]:
+def layout(connection: DatabaseConnection) -> list[str]:
     """How the tables of an index look: columns, keys and other constraints, indexes, and what changes rows unasked.
 
     The graphs of vectors are left out: `compact` builds and drops them.
@@ -824,7 +824,7 @@ class DatabaseWriter(SqlWriter):
 
     store: Database
     tables: PostgresTables
-    connection: Connection
+    connection: DatabaseConnection
     changed = f"{SqlWriter.changed}, words = ?::tsvector, length = ?"
 
     def __init__(self, store: Database, verb: str) -> None:
@@ -1073,7 +1073,7 @@ class Database(Store):
     """
 
     def __init__(self, address: str | Address) -> None:
-        self._idle: list[Connection] = []
+        self._idle: list[DatabaseConnection] = []
         self.address = Address.parse(address)
         self.path = str(self.address)
         self._free = threading.Semaphore(MOST)
@@ -1253,7 +1253,7 @@ class Database(Store):
             self.require_revision(moment.manifest.revision)
             self._drop(connection, moment)
 
-    def _drop(self, connection: Connection, moment: Moment) -> None:
+    def _drop(self, connection: DatabaseConnection, moment: Moment) -> None:
         """Drop the schema, in a transaction, if it is the index of that moment."""
         connection.execute(f'DROP SCHEMA "{self.address.name}" CASCADE')
         if connection.execute("SELECT 1 FROM pg_class WHERE oid = %s", (moment.table,)).fetchone():
@@ -1356,7 +1356,7 @@ class Database(Store):
     __del__ = close
 
     @contextmanager
-    def connected(self) -> Iterator[Connection]:
+    def connected(self) -> Iterator[DatabaseConnection]:
         """A connection of this thread alone; inside another such block of the thread, the same one.
 
         Waits while all `MOST` of them are in use.
@@ -1367,7 +1367,7 @@ class Database(Store):
         Raises:
             IndexMovedError: If there is no server.
         """
-        outer: Connection | None = getattr(self._thread, "connection", None)
+        outer: DatabaseConnection | None = getattr(self._thread, "connection", None)
         if outer is not None:
             yield outer
             return
@@ -1382,7 +1382,7 @@ class Database(Store):
                 else:
                     connection.close()
 
-    def _acquired(self) -> Connection:
+    def _acquired(self) -> DatabaseConnection:
         """A connection that answers: a restart of the server is noticed here."""
         with suppress(IndexError):
             while True:
@@ -1391,7 +1391,7 @@ class Database(Store):
         return connect_index(self.address)
 
 
-def _answers(connection: Connection) -> bool:
+def _answers(connection: DatabaseConnection) -> bool:
     """Whether a connection that was idle is still of use; else it is closed."""
     try:
         with connection.patient(PROBE):
@@ -1402,7 +1402,7 @@ def _answers(connection: Connection) -> bool:
     return True
 
 
-def _fill(connection: Connection, address: Address, manifest: Manifest, *, beside: str | None = None) -> None:
+def _fill(connection: DatabaseConnection, address: Address, manifest: Manifest, *, beside: str | None = None) -> None:
     """Make the schema of an index and its tables, inside a transaction.
 
     Args:
