@@ -18,8 +18,6 @@ from typing import Any
 
 import subtext as st
 from reproduce.studies.common import data_folder, options, selection
-from subtext.data.config import DataConfig
-from subtext.training.plan import RunConfig
 
 HELD_OUT = 500
 DATA = {"flickr8k": ("images", "select", "val"), "openstax": ("", "val", "test"), "icons": ("images", "val", "test")}
@@ -53,20 +51,19 @@ def once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def figures(model: st.Run | str, source: DataConfig, split: str, epochs: str = "-") -> dict[str, Any]:
+def figures(model: st.Run | str, source: st.DataConfig, split: str, epochs: str = "-") -> dict[str, Any]:
     """Recalls of a split."""
-    options: dict[str, Any] = {"model": "starter"} if model == "starter" else {"run": model}
-    result = st.evaluate(data=source, split=split, quiet=True, **options)
+    result = st.evaluate(model, data=source, split=split, quiet=True)
     return {**{name: result.figures[name] for name in (*SHOWN, "rsum")}, "epochs": epochs}
 
 
-def trained(model: str, out: Path, source: DataConfig, seed: int, chosen: str) -> st.Run:
+def trained(model: str, out: Path, source: st.DataConfig, seed: int, chosen: str) -> st.Run:
     """A run of `adapt` from the starter, or of `dual` on its towers."""
     if (out / "run.json").is_file():
         return st.open_run(out)
     given = {"model": "starter"} if model == "adapt" else {"image": "starter", "text": "starter"}
-    data = DataConfig(source.data, images=source.images, val_split=chosen)
-    return st.train(model, data=data, out=out, options=given, run=RunConfig(seed=seed), quiet=True)
+    data = st.DataConfig(source.data, images=source.images, val_split=chosen)
+    return st.train(model, data=data, out=out, options=given, run=st.RunConfig(seed=seed), quiet=True)
 
 
 def study(name: str, out: Path, seeds: list[int]) -> dict[str, list[dict[str, Any]]]:
@@ -76,7 +73,7 @@ def study(name: str, out: Path, seeds: list[int]) -> dict[str, list[dict[str, An
     data = folder / "captions.jsonl"
     if chosen == "select":
         data = selection(data, out / f"{name}.jsonl", held_out=HELD_OUT)
-    source, place = DataConfig(data, images=folder / images), out / name
+    source, place = st.DataConfig(data, images=folder / images), out / name
     place.mkdir(parents=True, exist_ok=True)
 
     def measured(row: str, seed: int) -> dict[str, Any]:

@@ -579,3 +579,54 @@ def test_settings_round_trip(place: Path) -> None:
 
 def _logged(index: Path) -> str:
     return "".join(file.read_text() for file in (index / "logs").glob("*.jsonl"))
+
+
+def test_items_are_ordered_by_date_page_by_page(client) -> None:
+    """A number of a field is a year; pages go on where the one before has ended."""
+    for descending in (False, True):
+        params = {"order": "place", "descending": descending, "top": 5}
+        places, after = [], ""
+        while True:
+            page = client.get(f"/items?{after}", params=params if not after else None)
+            assert page.status_code == 200 and page.json()["total"] == 12
+            places += [item["metadata"]["place"] for item in page.json()["items"]]
+            if (after := page.json()["next"]) is None:
+                break
+            after = f"order=place&descending={descending}&top=5&{after}"
+        assert places == sorted(range(12), reverse=descending)
+        best = client.get("/search", params={"q": "a red square", "top": 6, **params}).json()["hits"]
+        found = [hit["metadata"]["place"] for hit in best]
+        assert len(found) == 5 and found == sorted(found, reverse=descending)
+    assert client.get("/items", params={"order": "language", "target": "texts"}).status_code == 422
+    assert (
+        client.get(
+            "/items", params={"after": client.get("/items?top=1").json()["next"][6:], "order": "place"}
+        ).status_code
+        == 409
+    )
+
+
+def test_dates_are_counted_and_ids_folded_over_http(fresh: Path) -> None:
+    with served_index.client(fresh) as own:
+        items = [
+            served_index.item(f"d{number}", date=date) for number, date in enumerate(["um 1900", "o. D.", "1890-1895"])
+        ]
+        assert own.post("/add", json={"items": items}, headers=served_index.WRITES).status_code == 201
+        where = [json.dumps({"field": "date", "test": ">=", "value": "1893"}), "date <= 1900"]
+        for dates, ids in {"possible": ["d0", "d2"], "certain": []}.items():
+            params = {"where": where, "dates": dates, "order": "date", "descending": True}
+            page = own.get("/items", params=params).json()
+            assert [item["id"] for item in page["items"]] == ids
+            assert page["dates"] == {"possible": 2, "certain": 0, "undated": 13}
+            found = own.get("/search", params={"q": "a square", **params}).json()
+            assert [hit["id"] for hit in found["hits"]] == ids and found["dates"] == page["dates"]
+        field = next(one for one in own.get("/fields").json()["fields"] if one["name"] == "date")
+        assert (field["kind"], field["low"], field["high"]) == ("date", "1890-01-01", "1901-12-31")
+        assert own.get("/item", params={"id": "D0"}).json()["item"]["id"] == "d0"
+        assert own.get("/thumbnail", params={"id": "D0"}).status_code == 200
+        twin = [served_index.item("ÀB"), served_index.item("áb")]
+        assert own.post("/add", json={"items": twin}, headers=served_index.WRITES).status_code == 201
+        refused = own.post("/delete", json={"ids": ["ab", "d0"]}, headers=served_index.WRITES)
+        assert refused.status_code == 422 and "'ab' fits 'ÀB' and 'áb'" in refused.json()["error"]
+        assert own.get("/items").json()["total"] == 17, "nothing was deleted"
+        assert own.post("/delete", json={"ids": ["D0", "áb"]}, headers=served_index.WRITES).json()["image_count"] == 2

@@ -244,7 +244,8 @@ def test_finished_run_has_no_checkpoints(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "run").iterdir()} == kept
 
 
-def test_stopped_run_keeps_checkpoints_and_cache(tmp_path: Path) -> None:
+def test_stopped_run_keeps_checkpoints_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBTEXT_CACHE_LIMIT", "0")  # Where the user has no cache, the run has its own.
     small_training.run(tmp_path / "run", plan=FROZEN, report=small_training.Interrupt(2))
     assert list((tmp_path / "run" / "checkpoints").iterdir()) and list((tmp_path / "run" / "cache").iterdir())
 

@@ -33,6 +33,8 @@ Sources = Sequence[tuple[Items, Path]]
 """Items and the folder that their paths start from."""
 _BLOCK, _BLOCK_OF_GPU = 16, 64
 """Items that are encoded together: always so many, see the module."""
+_OF_TRAINING = ("training", "pretrained", "installed")
+"""Attributes of an encoder that say how it is trained and saved, and change no output."""
 _LANES = 2
 """Blocks that a processor computes side by side, sharing its threads: the operations of one block are too small for all
 of them, and between two operations, and while images are read, they would wait."""
@@ -338,7 +340,7 @@ def _about(branch: Branch, precision: Precision) -> dict[str, Any]:
         settings = {
             name: repr(value)
             for name, value in vars(encoder).items()
-            if isinstance(value, plain) and not name.startswith("_") and name not in ("training", "pretrained")
+            if isinstance(value, plain) and not name.startswith("_") and name not in _OF_TRAINING
         }
     config = next((module.config for module in encoder.modules() if hasattr(module, "config")), None)
     return {

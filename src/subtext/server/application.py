@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from subtext.data.dates import Interval, days
+from subtext.data.dates import DateInterval, days
 from subtext.data.features import FeatureInput
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
@@ -369,7 +369,7 @@ def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters(
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:
     values = view.values(side, name, limit=COMMON_VALUES, max_distinct=MAX_CHOICES)
     if values.date_range is not None and is_of_dates(view, side, name):
-        low_day, high_day = days(Interval(*values.date_range, ""))
+        low_day, high_day = days(DateInterval(*values.date_range, ""))
         return schemas.Facet(
             name=name, kind="date", count=values.distinct, values=[], low=low_day or None, high=high_day or None
         )
