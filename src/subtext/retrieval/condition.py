@@ -252,9 +252,9 @@ def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool)
     return tuple(notes)
 
 
-def _lacking(view: View, side: Side, condition: Condition) -> list[str]:
+def _lacking(view: View, side: Side, condition: Condition, *, count: int = LOOKED_AT) -> list[str]:
     """Of the first values of a condition, the texts that no item has; of "text", whatever is looked for."""
-    texts = [value for value in condition.values[:LOOKED_AT] if isinstance(value, str)]
+    texts = [value for value in condition.values[:count] if isinstance(value, str)]
     return [text for text in texts if condition.field == TEXT or not _some(view, side, condition.field, text)]
 
 
@@ -396,7 +396,7 @@ def _fulfilling(view: View, side: Side, condition: Condition) -> NDArray[np.int6
 def _check_values_exist(view: View, side: Side, condition: Condition, fields: Sequence[str]) -> None:
     """Raise RequirementError where a value is not one value that the field is compared with."""
     name, test = condition.field, condition.test
-    for value in _lacking(view, side, condition):
+    for value in _lacking(view, side, condition, count=SUGGESTED):
         # A value that holds a condition is short; the pattern takes longer the longer the value is, squared.
         cuts = islice(_AND.finditer(value), SUGGESTED) if len(value) <= LONG else ()
         for second in (_SYNTAX.fullmatch(value, cut.end()) for cut in cuts):
