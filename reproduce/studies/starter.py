@@ -53,8 +53,7 @@ def once(file: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def figures(model: st.Run | str, source: st.DataConfig, split: str, epochs: str = "-") -> dict[str, Any]:
     """Recalls of a split."""
-    options: dict[str, Any] = {"model": "starter"} if model == "starter" else {"run": model}
-    result = st.evaluate(data=source, split=split, quiet=True, **options)
+    result = st.evaluate(model, data=source, split=split, quiet=True)
     return {**{name: result.figures[name] for name in (*SHOWN, "rsum")}, "epochs": epochs}
 
 

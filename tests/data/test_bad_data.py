@@ -349,6 +349,18 @@ def test_problems_of_one_kind_are_summarised(tmp_path: Path) -> None:
     assert len(summarise(report.problems)) == 1
 
 
+@pytest.mark.parametrize(("name", "content"), [("data.jsonl", b"{}\n" * 3), ("data.json", b"[{}, {}]")])
+def test_rows_without_columns_are_one_problem(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    wanted = (
+        rf"{name} needs an image column .* and a text column .*; its columns are none; name yours: --columns image=COL"
+    )
+    for on_error in ("raise", "skip"):
+        with pytest.raises(DataError, match=wanted):
+            read(tmp_path / name, on_error=on_error)
+    assert any("its columns are none" in str(problem) for problem in check(tmp_path / name).problems)
+
+
 @pytest.mark.parametrize("verify", [True, False])
 def test_wrong_image_folder_is_one_problem(tmp_path: Path, verify: bool) -> None:
     path = write(tmp_path, *({"image": f"gone{n}.png", "text": "x"} for n in range(20)))

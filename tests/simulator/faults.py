@@ -63,9 +63,7 @@ FAULTS = {
         "retrieval/build.py", "image_stamp(value, root) or ()))", "(image_stamp(value, root) or ())[:2]))"
     ),
     "filters that keep former values": Fault(
-        FOLDER,
-        'value = ? AND key = ?", rows)',
-        'value = ? AND key = ?", rows[1:])',
+        FOLDER, 'rows)\n        self.add_to("facets", -', 'rows[1:])\n        self.add_to("facets", -'
     ),
     "a folder that is guessed anew": Fault("data/config.py", "            form=self.form,\n", ""),
     "a change of two commits": Fault(

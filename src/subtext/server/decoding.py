@@ -194,7 +194,7 @@ class Decoder:
         self._turn = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def check(self, data: bytes) -> str:
+    def check(self, data: bytes | bytearray) -> str:
         """Decode an uploaded image, to know that it can be.
 
         Args:
@@ -209,7 +209,7 @@ class Decoder:
         """
         return str(self._ask({"work": "check"}, data)[0]["suffix"])
 
-    def square(self, data: bytes, settings: dict[str, Any]) -> tuple[int, bytes]:
+    def square(self, data: bytes | bytearray, settings: dict[str, Any]) -> tuple[int, bytes]:
         """Decode an uploaded image as a square; raises as `check`.
 
         Args:
@@ -222,7 +222,7 @@ class Decoder:
         answer, pixels = self._ask({"work": "square", "settings": settings}, data)
         return int(answer["size"]), pixels
 
-    def image(self, data: bytes) -> Image.Image:
+    def image(self, data: bytes | bytearray) -> Image.Image:
         """Decode an uploaded image, scaled down to LONGEST_SIDE; raises as `check`.
 
         Args:
@@ -254,7 +254,7 @@ class Decoder:
         with self._turn:
             self._end()
 
-    def _ask(self, job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    def _ask(self, job: dict[str, Any], data: bytes | bytearray) -> tuple[dict[str, Any], bytes]:
         """What the child answers.
 
         Raises:
@@ -315,7 +315,7 @@ class Decoder:
             self._child = None
 
 
-def _write(to: IO[bytes] | None, facts: dict[str, Any], data: bytes) -> None:
+def _write(to: IO[bytes] | None, facts: dict[str, Any], data: bytes | bytearray) -> None:
     if to is None:
         raise OSError("there is no pipe")
     to.write(json.dumps({**facts, "bytes": len(data)}).encode() + b"\n")

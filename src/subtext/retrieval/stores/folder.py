@@ -301,7 +301,8 @@ def translated(file: Path) -> Iterator[None]:
         raise SearchIndexError(
             f"{file} cannot be used: {problem}; `subtext index verify` says what is wrong"
         ) from problem
-    except sqlite3.DatabaseError as problem:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+        # A message of SQLite quotes what it found.
         raise SearchIndexError(f"{file} is damaged: {problem}; restore a backup, or build again") from problem
 
 

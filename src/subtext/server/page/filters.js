@@ -88,7 +88,7 @@ export function drawOrder(panel, fields, { order, descending }, changed) {
   for (const { name } of dated) options.push([name, "", `${name}, earliest first`], [name, "true", `${name}, latest first`]);
   const chosen = options.findIndex(([name, latest]) => name === order && latest === descending);
   const select = node("select", { onchange: () => changed(...options[select.value].slice(0, 2)) },
-    ...options.map(([, , label], at) => node("option", { value: String(at), selected: at === chosen ? "" : null }, label)));
+    ...options.map(([, , label], at) => node("option", { value: String(at), selected: at === chosen }, label)));
   panel.append(node("label", { class: "field" }, node("span", { class: "name" }, "Order"), node("br"), select));
 }
 
