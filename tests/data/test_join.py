@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import coloured_images
@@ -159,3 +160,11 @@ def test_metadata_of_an_image_folder_are_joined(tmp_path: Path) -> None:
     data = st.read(tmp_path)
     assert data.images.ids == ["train/b.jpg"]
     assert "1 image of the folder is in no row of train/metadata.jsonl" in str(data.problems[0])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_pipe_that_a_table_names_is_not_waited_for(tmp_path: Path) -> None:
+    images(tmp_path, "a.jpg")
+    os.mkfifo(tmp_path / "b.jpg")
+    with pytest.raises(DataError, match=r"b\.jpg"):
+        read(table(tmp_path, "a.jpg,One", "b.jpg,Two"), verify=True)

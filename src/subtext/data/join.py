@@ -163,7 +163,9 @@ class _Join:
                     yield problem
                     continue
             if isinstance(row.image, str):
-                if self.embedded and self._plain(self.source.root, row.image) not in self.named:
+                # A pipe that a table names would be waited for.
+                new = self._plain(self.source.root, row.image) not in self.named
+                if self.embedded and new and image_exists(row.image, self.source.root):
                     yield from self._fill(row)
                 self.named.add(self._plain(self.source.root, row.image))
             yield row
