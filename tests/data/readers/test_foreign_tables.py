@@ -306,7 +306,7 @@ def test_columns_of_one_name_or_none_are_read(images: Path, tmp_path: Path, form
     data = read(odd(tmp_path, form), images=images)
     number = 1 if form == "csv" else "1"
     assert data.images.metadata == {"place": ["Paris, Texas"], "column 4": [number], "place (2)": ["Rome"]}
-    assert [problem.what for problem in data.problems] == [
+    assert [problem.what for problem in data.problems if "in no row" not in problem.what] == [
         "needs columns with different names; the later ones are read as 'place (2)'",
         "has columns without a name; they are read as 'column 4'",
     ]
@@ -381,7 +381,7 @@ def test_cells_of_every_type_are_read_or_named(images: Path, tmp_path: Path) -> 
         "price": [12.5, None, 3], "share": [0.5, None, "-inf"], "size": [{"width": 7, "of": {"it": "x"}}] * 3,
         "long": [2**64 - 1, 1, 2], "day": ["1890-01-02", "0001-01-01", None], "note": ["x y", "", "z"],
     }  # fmt: skip
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         "row 1: 'bytes' is bytes, which cannot be shown or searched; it is left out"
     ]
 
@@ -403,4 +403,5 @@ def test_cells_that_no_index_holds_are_a_problem_of_their_row(
     (tmp_path / "list.jsonl").write_text('{"image": "red.png", "text": "a", ' + line + "}\n" + good)
     data = read(tmp_path / "list.jsonl", images=images, on_error="skip")
     assert data.images.ids == ["blue.png"] and data.images.metadata == {"m": ["inf"]}
-    assert [told in str(problem) and problem.where == "line 1" for problem in data.problems] == [True]
+    problems = [problem for problem in data.problems if "in no row" not in problem.what]
+    assert [told in str(problem) and problem.where == "line 1" for problem in problems] == [True]
