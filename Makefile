@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most modules of torch and transformers never are.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: demo test test-slow mutation simulate check format bench docs dist clean
+.PHONY: demo test test-slow corpus mutation simulate check format bench docs dist clean
 
 # Where other programs use the cores, PyTorch's threads would spend most of their time waiting actively for one another.
 demo: $(VENV)/.demo
@@ -32,6 +32,12 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(PYTEST) -m "not gpu and (slow or not contract)" tests
+
+# Some 400 files and tables of every kind that archives bring, with what each must become, in build/corpus.
+corpus: $(VENV)/.dev
+	rm -rf build/corpus
+	mkdir -p build/corpus
+	$(BIN)/python tests/helpers/corpus.py build/corpus
 
 # Plants faults in the modules where they would be worst, and lists those that no test finds; MOST=60 samples a module.
 mutation: $(VENV)/.dev

@@ -250,11 +250,12 @@ def held(port: int, seconds: float, *, count: int, data: bytes, reads: bool = Tr
 
 
 def sends(
-    port: int, seconds: float, *, clients: int, head: bytes, body: Callable[[], bytes], length: bool = True
+    port: int, seconds: float, *, clients: int, head: bytes, body: Callable[[], bytes], length: bool | None = True
 ) -> None:
-    """So many clients that send the same request again and again."""
+    """So many clients that send the same request again and again; with a length, without, or without an end of head."""
     data = body()
-    whole = head + HOST + (b"Content-Length: %d\r\n\r\n" % len(data) if length else b"\r\n") + data
+    between = b"" if length is None else b"Content-Length: %d\r\n\r\n" % len(data) if length else b"\r\n"
+    whole = (HOST.join([head, between]) if length is not None else head) + data
     begun()
     until = time.monotonic() + seconds
 
@@ -353,7 +354,9 @@ ATTACKS: dict[str, Callable[[int, float], None]] = {
         sends, clients=8, head=b"GET /healthz HTTP/1.1\r\n" + b"".join(b"X-%d: 1\r\n" % n for n in range(5000)),
         body=bytes,
     ),
-    "heads without end": partial(sends, clients=8, head=b"GET /healthz HTTP/1.1\r\nX: ", body=lambda: b"x" * 10**8),
+    "heads without end": partial(
+        sends, clients=8, head=b"GET /healthz HTTP/1.1\r\nX: ", body=lambda: b"x" * 10**8, length=None
+    ),
     "queries of unknown words": partial(
         sends, clients=24, head=get("/search", q=unknown_words()), body=bytes
     ),
@@ -400,9 +403,11 @@ def watched(port: int, waits: Waits, until: float, token: str) -> None:
 def family(number: int) -> Iterator[int]:
     """A process and its descendants."""
     yield number
-    with contextlib.suppress(OSError):
-        for child in Path(f"/proc/{number}/task/{number}/children").read_text(encoding="ascii").split():
-            yield from family(int(child))
+    # A child is listed with the thread that started it.
+    for children in Path(f"/proc/{number}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text(encoding="ascii").split():
+                yield from family(int(child))
 
 
 def resident(number: int) -> float:

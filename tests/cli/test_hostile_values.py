@@ -6,12 +6,16 @@ a command get as far as it would with good values, where its required arguments 
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -22,7 +26,8 @@ from click.testing import CliRunner
 
 import subtext
 from subtext.cli import main
-from subtext.errors import SubtextError
+from subtext.data.atomic import write_text
+from subtext.errors import OutputError, SubtextError
 from subtext.recipes.catalogue import RECOMMENDED
 
 DATA = {"data": "pairs.jsonl", "features": "features.npz"}
@@ -122,7 +127,11 @@ def cases() -> list[Case]:
                     continue
                 common.add(option.name)
             is_text = isinstance(option.type, click.types.StringParamType)
-            found += [Case(name, made, option, kind) for kind in VALUES if not (is_text and "device" in kind)]
+            found += [
+                Case(name, made, option, kind)
+                for kind in VALUES
+                if not (is_text and ("device" in kind or "disk" in kind))
+            ]
     return found
 
 
@@ -305,3 +314,75 @@ def test_a_locale_without_unicode_ends_in_a_sentence(place: Path) -> None:
         assert wanted.lower() in output.lower() and "Traceback" not in output, output
         if wanted == "error: ":
             assert answer.returncode == 2 and "set PYTHONUTF8=1, or a locale of UTF-8" in output
+
+
+class Broken(io.FileIO):
+    """A file that opens and cannot be read: the disk reports an error, without the name of the file."""
+
+    def readinto(self, *given: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    readall = read = readinto  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("data check pairs.jsonl", "pairs.jsonl"),
+        ("data check noisy.csv", "noisy.csv"),
+        ("data check pairs.jsonl --features features.npz", "features.npz"),
+        ("train dual --data pairs.jsonl --out new", "pairs.jsonl"),
+        ("train dual --data pairs.jsonl --features features.npz --out new", "features.npz"),
+        ("evaluate run --split test", "run.json"),
+        ("evaluate --scores vectors.npz --data pairs.jsonl --split test", "vectors.npz"),
+        ("index import new vectors.npz", "vectors.npz"),
+        ("index delete index --ids-from ids.txt", "ids.txt"),
+        ("index verify index", "manifest.json"),
+        ("compare a.json b.json", "a.json"),
+        ("data detect-noise run --labels labels.json --graph graph", "labels.json"),
+        ("neighbours show graph --data pairs.jsonl", "pairs.jsonl"),
+    ],
+)
+def test_an_error_of_the_disk_names_the_file(
+    place: Path, monkeypatch: pytest.MonkeyPatch, line: str, file: str
+) -> None:
+    (place / "ids.txt").write_text("photo000.jpg")
+    (place / "noisy.csv").write_text("image,text\na.png,a dog\n")
+    plain = io.open
+
+    def opened(name: object, mode: str = "r", *given: object, **options: object) -> object:
+        if "r" not in mode or not isinstance(name, str | Path) or Path(name).name != file:
+            return plain(name, mode, *given, **options)  # type: ignore[call-overload]
+        buffered = io.BufferedReader(Broken(name))
+        return buffered if "b" in mode else io.TextIOWrapper(buffered, "utf-8")
+
+    monkeypatch.setattr("io.open", opened)
+    monkeypatch.setattr("builtins.open", opened)
+    answer = CliRunner().invoke(main, line.split())
+    assert isinstance(answer.exception, SystemExit), answer.exception
+    named = "index" if file == "manifest.json" else file
+    assert answer.exit_code == 1 and named in answer.output, answer.output
+    assert "nput/output error" in answer.output or "disk" in answer.output, answer.output
+
+
+def test_after_an_error_behind_the_rename_the_new_content_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder cannot be flushed; before the rename the old content stands."""
+    plain = os.fsync
+
+    def broken(descriptor: int, *, of_folder: bool) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == of_folder:
+            raise OSError(errno.EIO, "Input/output error")
+        plain(descriptor)
+
+    file = tmp_path / "a.json"
+    write_text(file, "old")
+    monkeypatch.setattr(os, "fsync", partial(broken, of_folder=False))
+    with pytest.raises(OutputError, match=r"a\.json needs to be written, .*reports an error; what stood there before"):
+        write_text(file, "new")
+    assert file.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["a.json"]
+    monkeypatch.setattr(os, "fsync", partial(broken, of_folder=True))
+    with pytest.raises(OutputError, match=r"a\.json is written, but may be lost .*the new content stands; look to"):
+        write_text(file, "new")
+    assert file.read_text() == "new"

@@ -65,7 +65,7 @@ ROWS: list[tuple[str, object, str]] = [
     ("an address", {"image": "https://x.org/a.png", "text": "x"}, r"line 2: 'image' is a URL"),
     ("another address", {"image": "S3://x/a.png", "text": "x"}, r"line 2: 'image' is a URL"),
     ("a picture in the path", {"image": "data:image/png;base64,AA", "text": "x"}, r"line 2: 'image' is a URL"),
-    ("an absolute path", {"image": "/nowhere/a.png", "text": "x"}, r"line 2: image '/nowhere/a.png' is not in"),
+    ("an absolute path", {"image": "/nowhere/z.png", "text": "x"}, r"line 2: image '/nowhere/z.png' is not in"),
     ("a path with a zero", {"image": "a\0.png", "text": "x"}, r"line 2: the id .* control characters"),
     ("a very long path", {"image": "a" * 5000, "text": "x"}, r"line 2: image .* is not in"),
     ("a folder", {"image": "..", "text": "x"}, r"line 2: image '..' is not in"),
@@ -347,6 +347,18 @@ def test_problems_of_one_kind_are_summarised(tmp_path: Path) -> None:
     assert len(report.problems) == 20
     assert [problem.name for problem in report.problems if problem.name] == [f"'gone{n}.png'" for n in range(20)]
     assert len(summarise(report.problems)) == 1
+
+
+@pytest.mark.parametrize(("name", "content"), [("data.jsonl", b"{}\n" * 3), ("data.json", b"[{}, {}]")])
+def test_rows_without_columns_are_one_problem(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    wanted = (
+        rf"{name} needs an image column .* and a text column .*; its columns are none; name yours: --columns image=COL"
+    )
+    for on_error in ("raise", "skip"):
+        with pytest.raises(DataError, match=wanted):
+            read(tmp_path / name, on_error=on_error)
+    assert any("its columns are none" in str(problem) for problem in check(tmp_path / name).problems)
 
 
 @pytest.mark.parametrize("verify", [True, False])

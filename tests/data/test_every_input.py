@@ -269,7 +269,7 @@ def test_subword_masking_keeps_marks_and_max_padding_is_masked() -> None:
     assert masked[0] == 2
     assert masked[-1] == 3
     assert 4 in masked[1:-1]
-    full = SubwordInput(input_spec.tokeniser, max_tokens=10, padding="max")(batch(["a dog"]))
+    full = SubwordInput(input_spec.tokeniser, max_tokens=10, full_length=10)(batch(["a dog"]))
     assert full["tokens"].tolist() == [[2, 5, 6, 3] + [0] * 6]
     assert full["mask"].sum() == 4
 

@@ -6,16 +6,21 @@ import base64
 import io
 import struct
 import tarfile
+import threading
+import time
+import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import stored_items
-from PIL import EpsImagePlugin, Image
+from PIL import EpsImagePlugin, Image, ImageCms
 
 from subtext.data import image_files
 from subtext.data.dataset import Items
@@ -74,6 +79,172 @@ def test_sixteen_bit_images_are_scaled(value: int, wanted: int) -> None:
 
 def test_float_images_in_unit_range_are_stretched() -> None:
     assert pixel(coded(Image.fromarray(np.full((3, 3), 0.5, np.float32)), "TIFF")) == (128, 128, 128)
+
+
+RAMP = np.tile(np.arange(256), (64, 1))
+
+
+@pytest.mark.parametrize(
+    ("values", "form"),
+    [
+        ((RAMP / 255).astype(np.float32), "TIFF"),
+        (RAMP.astype(np.float32), "TIFF"),
+        ((RAMP * 257).astype(np.float32), "TIFF"),
+        ((RAMP * 257).astype(np.uint16), "TIFF"),
+        ((RAMP * 257).astype(np.uint16), "PNG"),
+        ((RAMP * 257).astype(np.int32), "TIFF"),
+        ((RAMP * 100_000).astype(np.int32), "TIFF"),
+        ((RAMP * 1e6).astype(np.float32), "TIFF"),
+        ((RAMP - 128).astype(np.float32), "TIFF"),
+        ((RAMP - 128).astype(np.int32), "TIFF"),
+    ],
+)
+def test_deep_scans_look_as_their_picture_of_8_bits(values: np.ndarray, form: str) -> None:
+    grey = np.asarray(open_image(coded(Image.fromarray(values), form)))[:, :, 1]
+    assert np.abs(grey.astype(int) - RAMP).max() <= 1
+
+
+def test_strange_numbers_of_float_scans_are_black_and_white() -> None:
+    values = np.array([[0.0, 0.5, 1.0, np.nan, np.inf, -np.inf]], np.float32)
+    grey = np.asarray(open_image(coded(Image.fromarray(values), "TIFF")))[0, :, 0]
+    assert grey.tolist() == [0, 128, 255, 0, 255, 0]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_negatives_are_turned(kind: type) -> None:
+    """TIFF may say that 0 is white."""
+    values = (RAMP * (257 if kind is np.uint16 else 1)).astype(kind)
+    data = bytearray(coded(Image.fromarray(values), "TIFF"))
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.tag_v2[262] == 1  # type: ignore[attr-defined]
+    # The entry of the tag: its number, a short, one of them, and the value.
+    entry = struct.pack("<HHI", 262, 3, 1)
+    data[data.index(entry) + 8] = 0
+    grey = np.asarray(open_image(bytes(data)))[:, :, 0]
+    assert np.abs(grey.astype(int) - RAMP[:, ::-1]).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["I;16", "L", "1", "RGB"])
+def test_transparent_colour_of_png_becomes_white(kind: str) -> None:
+    black, dark = (0, 0, 0) if kind == "RGB" else 0, (1, 1, 1) if kind == "RGB" else 1
+    image = Image.new(kind, (20, 4), dark)
+    image.paste(black, (0, 0, 10, 4))
+    greys = np.asarray(open_image(coded(image, "PNG", transparency=black)))[0, :, 0]
+    assert (greys[:10] == 255).all() and (greys[10:] < 2).sum() == (10 if kind != "1" else 0)
+    assert np.asarray(open_image(coded(image, "PNG")))[0, 0, 0] == 0
+
+
+def test_transparent_grey_of_few_bits_counts_in_its_own_depth() -> None:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", 4, 1, 2, 0, 0, 0, 0)  # Two bits per pixel: 0, 1, 2, 3.
+    rows = chunk(b"IDAT", zlib.compress(b"\0\x1b"))
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"tRNS", b"\0\x01") + rows + chunk(b"IEND", b"")
+    assert np.asarray(open_image(data))[0, :, 0].tolist() == [0, 255, 170, 255]
+
+
+def test_transparent_colour_of_16_bits_becomes_white() -> None:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)
+    pixels = struct.pack(">6H", 0x0A0A, 0x0B0B, 0x0C0C, 0x1111, 0x1111, 0x1111)
+    key = chunk(b"tRNS", struct.pack(">3H", 0x0A0A, 0x0B0B, 0x0C0C))
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + key + chunk(b"IDAT", zlib.compress(b"\0" + pixels))
+    assert np.asarray(open_image(data + chunk(b"IEND", b"")))[0].tolist() == [[255] * 3, [17] * 3]
+
+
+def test_cmyk_is_converted_by_its_profile() -> None:
+    image = Image.new("CMYK", (8, 8), (255, 0, 0, 0))
+    plain = pixel(coded(image, "TIFF"))
+    assert plain == (0, 255, 255)
+    # A profile of greys, and a damaged one, are as none.
+    grey = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for wrong in (grey, b"no profile"):
+        assert pixel(coded(image, "TIFF", icc_profile=wrong)) == plain
+    calls = []
+
+    def convert(given: Image.Image, transform: object) -> Image.Image:
+        calls.append(transform)
+        return Image.new("RGB", given.size, (1, 2, 3))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(image_files, "_transform", lambda profile, mode: (profile, mode))
+        patched.setattr(image_files.ImageCms, "applyTransform", convert)
+        assert pixel(coded(image, "TIFF", icc_profile=b"of a press")) == (1, 2, 3)
+    assert calls == [(b"of a press", "CMYK")]
+
+
+def test_lab_is_converted() -> None:
+    assert np.abs(np.array(pixel(coded(Image.new("LAB", (4, 4), (255, 128, 128)), "TIFF"))) - 255).max() <= 2
+
+
+def test_first_page_that_is_no_copy_is_read() -> None:
+    pages = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue", "lime")]
+    data = coded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    assert pixel(data) == (255, 0, 0)
+    assert image_files.pages_of(Image.open(io.BytesIO(data))) == [0, 1, 2]
+    # The first page of some scanners is a thumbnail, and says so in its first entry.
+    small = coded(Image.new("RGB", (4, 4), "red"), "TIFF", save_all=True, append_images=pages[1:], tiffinfo={254: 1})
+    entry = struct.pack("<HHII", 254, 4, 1, 1)
+    first, *others = small.split(entry)
+    assert len(others) == 3
+    small = first + entry + struct.pack("<HHII", 254, 4, 1, 0).join(others)
+    with Image.open(io.BytesIO(small)) as image:
+        assert image_files.pages_of(image) == [1, 2]
+    assert open_image(small).size == (20, 20) and pixel(small) == (0, 0, 255)
+    assert open_image(small).info[image_files.PAGES] == 2
+
+
+@pytest.mark.parametrize("form", ["JPEG2000", "AVIF", "PPM", "MPO", "TGA"])
+def test_further_formats_are_read(form: str) -> None:
+    assert np.abs(np.array(pixel(coded(Image.new("RGB", (32, 32), (9, 200, 9)), form))) - (9, 200, 9)).max() <= 8
+
+
+def test_formats_that_pillow_lacks_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {form: coded(Image.new("RGB", (32, 32)), form) for form in ("AVIF", "JPEG2000")}
+    monkeypatch.setattr(image_files.features, "check", lambda name: False)
+    for form, name in (("AVIF", "AVIF"), ("JPEG2000", "JPEG 2000")):
+        with pytest.raises(DataError, match=f"is {name}, which this Pillow was built without"):
+            open_image(data[form])
+
+
+def picture(size: tuple[int, int]) -> Image.Image:
+    pixels = np.random.default_rng(3).integers(0, 256, (size[1] // 8, size[0] // 8, 3), dtype=np.uint8)
+    return Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "1", "CMYK", "RGBA", "I;16"])
+@pytest.mark.parametrize("resize", ["crop", "edge", "squash"])
+def test_every_way_in_gives_the_same_pixels(form: str, mode: str, resize: Any, tmp_path: Path) -> None:
+    whole = picture((640, 480))
+    image = Image.fromarray(np.asarray(whole.convert("L")).astype(np.uint16) * 257) if mode == "I;16" else whole
+    image = image if image.mode == mode else image.convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    try:
+        data = coded(image, form, **({} if form in ("GIF", "BMP") else {"exif": exif}))
+    except (OSError, ValueError, KeyError):
+        pytest.skip(f"Pillow writes no {mode} as {form}")
+    (tmp_path / "a").write_bytes(data)
+    loaded = Image.open(io.BytesIO(data))
+    loaded.load()
+    spec, rows = PixelInput(size=64, resize=resize, crop_share=1.0, filter="bicubic"), np.arange(4)
+    with Image.open(tmp_path / "a") as lazy:
+        ways = ["a", data, lazy, loaded]
+        found = spec(InputBatch(ways, list("abcd"), rows, rows, tmp_path))["pixels"].numpy()
+    assert np.abs(found - found[:1]).max() == 0
+
+
+def test_large_picture_in_memory_is_scaled_down_as_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_files, "LARGE", 1000)
+    for number, size in enumerate(((1600, 1600), (1000, 700))):
+        data = coded(picture(size), "JPEG", quality=95, subsampling=0)
+        from_file, in_memory = (open_image(way, at_least=64) for way in (data, Image.open(io.BytesIO(data))))
+        assert from_file.size == in_memory.size == ((200, 200), (500, 350))[number]
+        assert np.abs(np.asarray(from_file, float) - np.asarray(in_memory, float)).mean() < 1
 
 
 def test_animation_gives_its_first_frame() -> None:
@@ -225,10 +396,76 @@ def bomb(side: int) -> bytes:
     )
 
 
+@pytest.fixture
+def limit() -> Iterator[Callable[[float | None], None]]:
+    """Sets the largest image, in million pixels, for the test."""
+    yield image_files.limit_pixels
+    image_files.limit_pixels(None)
+
+
 @pytest.mark.parametrize("side", [9_500, 12_000, 50_000])
-def test_decompression_bombs_raise(side: int) -> None:
-    with pytest.raises(DataError, match="89,478,485"):
+def test_decompression_bombs_raise(side: int, limit: Callable[[float], None]) -> None:
+    limit(80)
+    with pytest.raises(
+        DataError, match=rf"above the limit of 80,000,000; .* \(--max-pixels {-(-side * side // 10**6)}\)"
+    ):
         open_image(bomb(side))
+    limit(None)
+    assert image_files.most_pixels() <= image_files.MOST_PIXELS
+
+
+def test_default_limit_follows_the_memory_at_hand(
+    monkeypatch: pytest.MonkeyPatch, limit: Callable[[float | None], None]
+) -> None:
+    for memory, most in (
+        (10**9, image_files.LEAST_PIXELS),
+        (8 * 10**9, 500 * 10**6),
+        (10**12, image_files.MOST_PIXELS),
+    ):
+        monkeypatch.setattr(image_files, "memory_at_hand", lambda memory=memory: memory)
+        limit(None)
+        assert image_files.most_pixels() == most
+
+
+def test_large_scan_is_read_without_raw_warnings(limit: Callable[[float | None], None]) -> None:
+    """A JPEG of 600 dpi and A2 is scaled down while it is decoded; Pillow's own limit and warnings stay out."""
+    limit(150)
+    data = coded(Image.new("L", (9921, 14031), 120), "JPEG", quality=30)
+    before = Image.MAX_IMAGE_PIXELS
+    tracemalloc.start()
+    image = open_image(data, at_least=225)
+    assert tracemalloc.get_traced_memory()[1] < 50 * 10**6
+    tracemalloc.stop()
+    assert image.size == (1241, 1754) and abs(np.asarray(image).astype(int) - 120).max() <= 1
+    assert before == Image.MAX_IMAGE_PIXELS
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF", "GIF", "WEBP", "JPEG2000"])
+def test_limit_of_pillow_does_not_count(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = coded(Image.new("RGB", (64, 64), "red"), form)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert open_image(data).size == (64, 64) and Image.MAX_IMAGE_PIXELS == 10
+
+
+def test_large_images_wait_for_memory(limit: Callable[[float | None], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_files, "_ALONE", 100)
+    limit(0.002)
+    data, most, running, changed = coded(Image.new("L", (40, 30)), "PNG"), [0], [0], threading.Lock()
+    convert = image_files._upright_rgb
+
+    def slow(*given: Any, **more: Any) -> Image.Image:
+        with changed:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.02)
+        with changed:
+            running[0] -= 1
+        return convert(*given, **more)
+
+    monkeypatch.setattr(image_files, "_upright_rgb", slow)
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(open_image, [data] * 8))) == 8
+    assert most[0] == 1
 
 
 def test_files_without_image_raise(tmp_path: Path) -> None:
@@ -281,8 +518,9 @@ def test_image_inside_tar_is_read(tmp_path: Path) -> None:
 def test_jpeg_is_decoded_at_reduced_scale() -> None:
     ramp = np.linspace(0, 255, 800).astype(np.uint8)
     data = coded(Image.fromarray(np.stack([np.tile(ramp, (600, 1))] * 3, axis=-1)), "JPEG", quality=95)
-    small = open_image(data, at_least=140)
+    small = open_image(data, at_least=140, thumbnail=True)
     assert small.size == (200, 150)
+    assert open_image(data, at_least=140).size == (800, 600), "a model gets all pixels"
     whole = open_image(data).resize((200, 150), Image.Resampling.BOX)
     assert np.abs(np.asarray(small, np.int16) - np.asarray(whole, np.int16)).max() <= 4
 

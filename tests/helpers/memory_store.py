@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.dates import Interval
+from subtext.data.dates import DateInterval
 from subtext.errors import SearchIndexError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.manifest import Manifest
@@ -148,7 +148,7 @@ def fulfils(condition: Condition, values: Collection[str | int | float], dates: 
     return any(not isinstance(value, str) and compare(value, limit) for value in values for limit in limits)
 
 
-def meets(test: str, wanted: Interval, own: tuple[int, int], *, certain: bool) -> bool:
+def meets(test: str, wanted: DateInterval, own: tuple[int, int], *, certain: bool) -> bool:
     """Whether some second of an interval, or every one, fulfils a test."""
     first, last = own
     if test == "=":

@@ -9,14 +9,21 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
+import psycopg
 import stored_items
 
+from subtext.retrieval.calibration import Calibration, store_calibration
 from subtext.retrieval.stores.item import Change
+from subtext.retrieval.stores.postgres import Address
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store
 
@@ -68,14 +75,83 @@ class FolderPlace:
         return {str(file.relative_to(address)): file.read_bytes() for file in ours}
 
 
-PLACES: dict[str, Callable[[Path], FolderPlace]] = {
+class LancePlace:
+    """Two folders of LanceDB; see `FolderPlace`."""
+
+    def __init__(self, folder: Path, *, link: bool = False) -> None:
+        self.paths = FolderPlace(folder, link=link)
+        self.begin, self.copy, self.swap = self.paths.begin, self.paths.copy, self.paths.swap
+        names = (self.paths.live, self.paths.other, self.paths.aside)
+        self.live, self.other, self.aside = (f"lance://{name}" for name in names)
+
+    def content(self, address: str) -> object:
+        """See `FolderPlace`; files that no version names, as a refused change leaves them, do not count."""
+        return self.paths.content(address.removeprefix("lance://"))
+
+
+class DatabasePlace:
+    """Two schemas of the server `server`; see `FolderPlace`."""
+
+    server: ClassVar[Any] = None
+
+    def __init__(self, folder: Path) -> None:
+        names = [f"{name}_{uuid.uuid4().hex[:8]}" for name in ("live", "other", "aside")]
+        self.names = names
+        self.live, self.other, self.aside = map(self.server.address, names)
+        self._dump, self._swapping = folder / "dump", threading.Thread(target=self._swap)
+
+    def begin(self) -> None:
+        """Nothing is to be done."""
+
+    def _run(self, statements: str) -> None:
+        with psycopg.connect(**Address.parse(self.live).parameters, autocommit=True) as connection:
+            connection.execute(f"SET lock_timeout TO '100ms'; {statements}")
+
+    def copy(self) -> None:
+        """See `FolderPlace`."""
+        live, other, _ = self.names
+        self.server.run("pg_dump", f"--schema={live}", f"--file={self._dump}", "postgres")
+        self._run(f"ALTER SCHEMA {live} RENAME TO waiting")
+        self.server.run("psql", "--quiet", "--dbname=postgres", f"--file={self._dump}")
+        self._run(f"ALTER SCHEMA {live} RENAME TO {other}; ALTER SCHEMA waiting RENAME TO {live}")
+
+    def swap(self) -> None:
+        """See `FolderPlace`; where the change holds a lock on the name, as soon as it is free."""
+        self._swapping.start()
+        self._swapping.join(0.2)
+
+    def _swap(self) -> None:
+        live, other, aside = self.names
+        for _ in range(300):
+            with suppress(psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedObject):
+                self._run(f"ALTER SCHEMA {live} RENAME TO {aside}; ALTER SCHEMA {other} RENAME TO {live}")
+                return
+            time.sleep(0.02)
+
+    def content(self, address: str) -> object:
+        """See `FolderPlace`."""
+        if self._swapping.ident is not None:
+            self._swapping.join()
+        name = Address.parse(address).name
+        tables = ("manifest", "state", "items", "links", "facets", "images_vectors", "forgotten", "jobs", "kept")
+        with psycopg.connect(**Address.parse(address).parameters) as connection:
+            return {
+                table: connection.execute(f'SELECT t::text FROM "{name}".{table} AS t ORDER BY 1').fetchall()  # type: ignore[call-overload]
+                for table in tables
+            }
+
+
+PLACES: dict[str, Callable[[Path], Any]] = {
     "folder": FolderPlace,
     "link": lambda folder: FolderPlace(folder, link=True),
+    "lance": LancePlace,
+    "lance link": lambda folder: LancePlace(folder, link=True),
+    "postgresql": DatabasePlace,
 }
 """What is put in the place of what, in which store."""
 
 
-def made(place: FolderPlace, *, copy: bool) -> Store:
+def made(place: Any, *, copy: bool) -> Store:
     """Both indexes; the one at `live`, opened. A copy has its identity, and other changes since."""
     store = stored_items.made(place.live)
     with store.writing("delete") as writer:
@@ -140,8 +216,16 @@ def move(store: Store) -> None:
     store.replace_with(new, since=since)
 
 
+def calibrate(store: Store) -> None:
+    """A calibration and its plot."""
+    line, last = {"xs": [0.0], "ys": [0.5]}, {"images": 1, "texts": 1}
+    made_for = Calibration({}, line, {}, dict(store.counts), last, store.manifest.identity)
+    store_calibration(store, made_for, "<svg/>")
+
+
 VERBS: dict[str, Callable[[Store], None]] = {
     "add": add, "update": update, "delete": delete, "compact": compact, "move": move,
+    "calibrate": calibrate,
 }  # fmt: skip
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import string
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.decoders import ByteFallback, Fuse, Replace as Replaced, Sequence
+from tokenizers.models import BPE, WordLevel
+from tokenizers.normalizers import Replace
+from tokenizers.pre_tokenizers import Split, Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     BertConfig,
@@ -72,10 +75,21 @@ def clip(folder: Path) -> Path:
 
 
 def naflex(folder: Path) -> Path:
-    """A SigLIP 2 of two layers a side, which reads pictures of variable size; without a tokeniser."""
-    vision = {**{name: value for name, value in _VISION.items() if name != "image_size"}, "num_patches": 16}
-    Siglip2Model(Siglip2Config(text_config=_TEXT, vision_config=vision)).save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text('{"max_num_patches": 16, "patch_size": 8}')
+    """A SigLIP 2 of one layer a side, which reads pictures of variable size."""
+    siglip_2(folder, "5")
+    size = len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
+    torch.manual_seed(7)
+    text = {**_SMALL, "vocab_size": size, "max_position_embeddings": 16, "projection_size": 16}
+    vision = {**_SMALL, "num_patches": 16, "patch_size": 8}
+    model = Siglip2Model(Siglip2Config(text_config=text, vision_config=vision))
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=0.3)
+    model.save_pretrained(folder)
+    numbers = {"max_num_patches": 20, "patch_size": 8, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    processor = {"image_processor_type": "Siglip2ImageProcessor", "processor_class": "Siglip2Processor", **numbers}
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": processor}))
     return folder
 
 
@@ -129,6 +143,60 @@ def processed(family: str, folder: Path) -> tuple[Path, Any]:
         transformers.AutoModel.from_config(config).save_pretrained(folder)
         processor.save_pretrained(folder)
     return folder, processor
+
+
+_SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def siglip_2(folder: Path, form: str) -> Path:
+    """A SigLIP 2 of one layer a side in the form of the hub: config.json without codes of tokens, Gemma's tokeniser."""
+    letters = ["▁", *string.ascii_letters, *string.punctuation, *"éàîÉÎσς"]
+    bytes_ = [f"<0x{code:02X}>" for code in range(256)]
+    vocabulary = dict.fromkeys(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *letters, *bytes_, "th", "the", "▁the"])
+    codes = {token: code for code, token in enumerate(vocabulary)}
+    inner = Tokenizer(
+        BPE(codes, [("t", "h"), ("th", "e"), ("▁", "the")], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    inner.normalizer = Replace(" ", "▁")
+    inner.pre_tokenizer = Split(" ", "merged_with_previous")
+    inner.decoder = Sequence([Replaced("▁", " "), ByteFallback(), Fuse()])
+    inner.post_processor = TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
+    inner.add_special_tokens(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])
+    hub_siglip(folder, len(codes))
+    inner.save(str(folder / "tokenizer.json"))
+    marks = {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    told = {**marks, "model_max_length": 16, "padding_side": "right", "processor_class": "SiglipProcessor"}
+    if form == "5":
+        told |= {"backend": "tokenizers", "mask_token": "<mask>", "tokenizer_class": "GemmaTokenizer"}
+    else:
+        plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+        added = {str(code): {"content": token, **plain} for token, code in list(codes.items())[:5]}
+        told |= {"add_bos_token": False, "add_eos_token": True, "added_tokens_decoder": added, "sp_model_kwargs": {},
+                 "clean_up_tokenization_spaces": False, "tokenizer_class": "GemmaTokenizer"}  # fmt: skip
+        (folder / "special_tokens_map.json").write_text(json.dumps(marks))
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    numbers = {"size": {"height": 32, "width": 32}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+               "do_resize": True, "do_rescale": True, "do_normalize": True, "rescale_factor": 1 / 255}  # fmt: skip
+    old = {**numbers, "image_processor_type": "SiglipImageProcessor", "processor_class": "SiglipProcessor"}
+    name = "processor_config.json" if form == "5" else "preprocessor_config.json"
+    (folder / name).write_text(json.dumps({"image_processor": old} if form == "5" else old))
+    return folder
+
+
+def hub_siglip(folder: Path, words: int) -> None:
+    torch.manual_seed(7)
+    text = {**_SMALL, "vocab_size": words, "max_position_embeddings": 16, "projection_size": 16}
+    vision = {**_SMALL, "image_size": 32, "patch_size": 16}
+    made = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
+    with torch.no_grad():
+        for weight in made.parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=0.3)
+    made.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        config["text_config"].pop(name, None)
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def detectors(folder: Path) -> dict[str, Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from pathlib import Path
@@ -12,7 +11,6 @@ import coloured_images
 import pytest
 import served_index
 from command import call, invoke
-from find_parts import SOURCE
 
 from subtext.models.checkpoint import Record
 from subtext.report.text_table import Report
@@ -20,14 +18,6 @@ from subtext.text_helpers import json_text
 
 NONE = {"nan": math.nan, "infinite": math.inf, "nested": [1.5, -math.inf, {"deep": math.nan}], "text": "NaN"}
 NULL = {"nan": None, "infinite": None, "nested": [1.5, None, {"deep": None}], "text": "NaN"}
-INNER = {
-    "evaluation/relevance/graded.py", "models/checkpoint.py", "models/feature_cache.py", "data/inputs.py",
-    "graphs/graph.py", "server/settings.py", "api/embed.py", "api/index/maintain.py", "retrieval/text_side.py",
-    "retrieval/traces.py", "retrieval/manifest.py", "retrieval/stores/lance.py", "retrieval/stores/item.py",
-    "retrieval/stores/folder.py", "data/locks.py", "demo/flow.py", "demo/drawings.py", "text_helpers.py",
-    "training/checkpoints.py",
-}  # fmt: skip
-"""Files whose `json.dumps` makes what is hashed, holds no numbers, or is read by Subtext alone, with every bit."""
 
 
 def strict(text: str | bytes) -> Any:
@@ -50,16 +40,6 @@ class Plain(Report):
 def test_numbers_that_are_none_become_null() -> None:
     assert strict(json_text(NONE)) == strict(Plain().json_text())["numbers"] == Plain().to_json()["numbers"] == NULL
     assert strict(json_text(NONE, indent=2)) == NULL and "\n" in json_text(NONE, indent=2)
-
-
-def test_other_json_is_written_by_the_same_function() -> None:
-    found = set()
-    for file in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            is_dump = isinstance(node, ast.Attribute) and node.attr in ("dump", "dumps")
-            if is_dump and isinstance(node.value, ast.Name) and node.value.id == "json":
-                found.add(file.relative_to(SOURCE).as_posix())
-    assert found <= INNER, f"write by text_helpers.json_text, which has no NaN: {sorted(found - INNER)}"
 
 
 def test_a_record_reads_null_as_no_number() -> None:

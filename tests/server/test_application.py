@@ -22,8 +22,9 @@ from subtext.errors import RequirementError
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Query
 from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Item
 from subtext.retrieval.verification import verify
-from subtext.server import security
+from subtext.server import schemas, security
 from subtext.server.application import build
 from subtext.server.images import Upload, add_uploads
 from subtext.server.monitoring import Metrics
@@ -457,13 +458,15 @@ def test_image_outside_collection_is_not_served(place: Path, tmp_path: Path) -> 
     """Neither one that a path leads to, nor one that a link leads to, even one named as a part of a file is."""
     data = tmp_path / "data"
     data.mkdir()
-    outside = tmp_path / "secret.png"
-    outside.write_bytes(served_index.picture())
-    (data / "link.png").symlink_to(outside)
+    # A file of its own each: one file is one item.
+    outside = {name: tmp_path / f"{name}.png" for name in ("link", "far", "up", "part")}
+    for number, file in enumerate(outside.values()):
+        file.write_bytes(served_index.picture((number, 9, 9)))
+    (data / "link.png").symlink_to(outside["link"])
     (data / "own.png").write_bytes(served_index.picture((1, 2, 3)))
-    part = f"own.png?offset=0&size={outside.stat().st_size}"
-    (data / part).symlink_to(outside)
-    rows = [("own", "own.png"), ("link", "link.png"), ("far", str(outside)), ("up", "../secret.png")]
+    part = f"own.png?offset=0&size={outside['part'].stat().st_size}"
+    (data / part).symlink_to(outside["part"])
+    rows = [("own", "own.png"), ("link", "link.png"), ("far", str(outside["far"])), ("up", "../up.png")]
     rows.append(("part", part))
     lines = [json.dumps({"image": path, "id": name, "caption": name, "split": "train"}) for name, path in rows]
     (data / "pairs.jsonl").write_text("\n".join(lines) + "\n")
@@ -473,12 +476,22 @@ def test_image_outside_collection_is_not_served(place: Path, tmp_path: Path) -> 
         codes = {name: own.get("/thumbnail", params={"id": name}).status_code for name, _ in rows}
         assert codes == {"own": 200, "link": 404, "far": 404, "up": 404, "part": 404}
         assert str(tmp_path) not in own.get("/items").text
-        shown = {one["id"]: one["file"] for one in own.get("/items").json()["items"]}
-        names = {"own": "own.png", "link": "link.png", "far": "secret.png", "up": "secret.png", "part": part}
-        assert shown == names, "of a file outside its name alone"
-        assert own.get("/item", params={"id": "up"}).json()["item"]["file"] == "secret.png"
     with served_index.client(index, image_folders=(str(tmp_path),)) as own:
         assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("a/b.jpg", "a/b.jpg"), ("a/../b.jpg", "b.jpg"), ("./a//b.jpg", "a/b.jpg"), ("a/../../s.jpg", "s.jpg"),
+        ("../secret.jpg", "secret.jpg"), ("/etc/secret.jpg", "secret.jpg"), ("/srv/photos/b.jpg", "b.jpg"),
+        ("/srv/photos/../secret.jpg", "secret.jpg"), ("../photos2/secret.jpg", "secret.jpg"),
+    ],
+)  # fmt: skip
+def test_file_outside_the_collection_is_shown_by_its_name_alone(path: str, shown: str) -> None:
+    for root in ("/srv/photos", "/srv/photos/", "/srv/x/../photos"):
+        item = Item(1, "a", path, [], {})
+        assert schemas.ItemOut.of(item, "images", root).file == shown
 
 
 def test_symlinks_in_index_folder_are_not_followed(place: Path, fresh: Path, tmp_path: Path) -> None:
@@ -566,3 +579,54 @@ def test_settings_round_trip(place: Path) -> None:
 
 def _logged(index: Path) -> str:
     return "".join(file.read_text() for file in (index / "logs").glob("*.jsonl"))
+
+
+def test_items_are_ordered_by_date_page_by_page(client) -> None:
+    """A number of a field is a year; pages go on where the one before has ended."""
+    for descending in (False, True):
+        params = {"order": "place", "descending": descending, "top": 5}
+        places, after = [], ""
+        while True:
+            page = client.get(f"/items?{after}", params=params if not after else None)
+            assert page.status_code == 200 and page.json()["total"] == 12
+            places += [item["metadata"]["place"] for item in page.json()["items"]]
+            if (after := page.json()["next"]) is None:
+                break
+            after = f"order=place&descending={descending}&top=5&{after}"
+        assert places == sorted(range(12), reverse=descending)
+        best = client.get("/search", params={"q": "a red square", "top": 6, **params}).json()["hits"]
+        found = [hit["metadata"]["place"] for hit in best]
+        assert len(found) == 5 and found == sorted(found, reverse=descending)
+    assert client.get("/items", params={"order": "language", "target": "texts"}).status_code == 422
+    assert (
+        client.get(
+            "/items", params={"after": client.get("/items?top=1").json()["next"][6:], "order": "place"}
+        ).status_code
+        == 409
+    )
+
+
+def test_dates_are_counted_and_ids_folded_over_http(fresh: Path) -> None:
+    with served_index.client(fresh) as own:
+        items = [
+            served_index.item(f"d{number}", date=date) for number, date in enumerate(["um 1900", "o. D.", "1890-1895"])
+        ]
+        assert own.post("/add", json={"items": items}, headers=served_index.WRITES).status_code == 201
+        where = [json.dumps({"field": "date", "test": ">=", "value": "1893"}), "date <= 1900"]
+        for dates, ids in {"possible": ["d0", "d2"], "certain": []}.items():
+            params = {"where": where, "dates": dates, "order": "date", "descending": True}
+            page = own.get("/items", params=params).json()
+            assert [item["id"] for item in page["items"]] == ids
+            assert page["dates"] == {"possible": 2, "certain": 0, "undated": 13}
+            found = own.get("/search", params={"q": "a square", **params}).json()
+            assert [hit["id"] for hit in found["hits"]] == ids and found["dates"] == page["dates"]
+        field = next(one for one in own.get("/fields").json()["fields"] if one["name"] == "date")
+        assert (field["kind"], field["low"], field["high"]) == ("date", "1890-01-01", "1901-12-31")
+        assert own.get("/item", params={"id": "D0"}).json()["item"]["id"] == "d0"
+        assert own.get("/thumbnail", params={"id": "D0"}).status_code == 200
+        twin = [served_index.item("ÀB"), served_index.item("áb")]
+        assert own.post("/add", json={"items": twin}, headers=served_index.WRITES).status_code == 201
+        refused = own.post("/delete", json={"ids": ["ab", "d0"]}, headers=served_index.WRITES)
+        assert refused.status_code == 422 and "'ab' fits 'ÀB' and 'áb'" in refused.json()["error"]
+        assert own.get("/items").json()["total"] == 17, "nothing was deleted"
+        assert own.post("/delete", json={"ids": ["D0", "áb"]}, headers=served_index.WRITES).json()["image_count"] == 2

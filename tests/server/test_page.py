@@ -232,6 +232,17 @@ def test_date_filters_do_not_overlap(page, width: int) -> None:
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] and boxes[0]["y"] == boxes[1]["y"], "in one row"
 
 
+def test_results_are_ordered_by_a_date(page) -> None:
+    page.goto("/?target=images")
+    cards(page)
+    page.click("#filter")
+    page.select_option(".filters label:has-text('Order') select", label="taken, latest first")
+    page.wait_for_url("**order=taken&descending=true**")
+    assert cards(page)[0] == "evil", "the only one with a date"
+    page.reload()
+    assert cards(page)[0] == "evil"
+
+
 def test_unlisted_filter_value_can_be_typed(page) -> None:
     """Of many different values, the most common are listed."""
     about = {"kind": "text", "values": [["news", 9], ["desk", 2]], "low": None, "high": None}

@@ -64,7 +64,15 @@ static int of(int descriptor, char *path) {
 }
 
 static const char *full(int folder, const char *name, char *path) {
-    if (name[0] == '/') snprintf(path, 4096, "%s", name);
+    if (out < 0) return name;
+    if (!strncmp(name, "/proc/", 6)) { /* A folder by its descriptor. */
+        char parent[4096], found[4096];
+        snprintf(parent, sizeof parent, "%s", name);
+        char *last = strrchr(parent, '/');
+        *last = 0;
+        if (!realpath(parent, found)) return name;
+        snprintf(path, 4096, "%.2000s/%.2000s", found, last + 1);
+    } else if (name[0] == '/') snprintf(path, 4096, "%s", name);
     else if (folder == AT_FDCWD) {
         if (!getcwd(path, 4000)) return name;
         strncat(path, "/", 2), strncat(path, name, 4000 - strlen(path));

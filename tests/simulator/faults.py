@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent / "src"
-MOST = 800
+MOST = 400
 """Steps after which a fault counts as not found."""
 FOLDER = "retrieval/stores/folder.py"
 
@@ -63,9 +63,7 @@ FAULTS = {
         "retrieval/build.py", "image_stamp(value, root) or ()))", "(image_stamp(value, root) or ())[:2]))"
     ),
     "filters that keep former values": Fault(
-        FOLDER,
-        'value = ? AND key = ?", rows)',
-        'value = ? AND key = ?", rows[1:])',
+        FOLDER, 'rows)\n        self.add_to("facets", -', 'rows[1:])\n        self.add_to("facets", -'
     ),
     "a folder that is guessed anew": Fault("data/config.py", "            form=self.form,\n", ""),
     "a change of two commits": Fault(

@@ -230,7 +230,7 @@ class Life:
         CLOCK[0] = timedelta()
         for _ in range(self.draws.randint(5, 9)):
             self.add_photo()
-        for _ in range(self.draws.randint(4, 7)):
+        for _ in range(self.draws.randint(8, 12)):
             self.add_row()
         self.write_table()
         first, data = self.draws.choice([("photos", self.photos), ("table", self.table)])
@@ -622,7 +622,7 @@ class Life:
         from subtext.api.index.maintain import compact_index
 
         self.do("compact", lambda: compact_index(self.index), self.state, refused=False)
-        if self.trace[-1].endswith(": done") and self.store == "folder":
+        if self.trace[-1] == "compact: done" and self.store == "folder":
             content = b"".join(p.read_bytes() for p in sorted(Path(self.index).rglob("*")) if p.is_file())
             kept = {word for words, _ in self.state.texts.values() for word in words.split()}
             left = {word.decode() for word in re.findall(rb"only\d+x\d+x", content)} - kept

@@ -11,7 +11,7 @@ import pytest
 
 from simulator import disk, faults
 
-FAILED: list[tuple[str, int, int]] = []
+FAILED: list[tuple[str, int, int]] = [("lance", 200, 60), ("folder", 0, 70)]
 """Store, seed and steps of lives in which the index was not what the model said."""
 
 

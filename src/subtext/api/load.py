@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from subtext.training.setup import Setup
 
 CARD = "README.md"
-READING = ("data", "images", "features", "text_features", "split_seed", "on_error", "columns", "text_fields")
+READING = (
+    "data",
+    "images",
+    "features",
+    "text_features",
+    "split_seed",
+    "on_error",
+    "columns",
+    "text_fields",
+    "max_pixels",
+)
 """Fields of DataConfig that say how data is read; the others are for training."""
 SHOWN = 5
 """How many kinds of problems of a data set a command shows before it counts the others."""
@@ -138,7 +148,15 @@ def load(
         RequirementError: If the pretrained model is not available.
         ArgumentError: If `run` and `model` are both None, or both set.
     """
-    return ModelSource.of(run, model, text_prompt).open(device=device)[0]
+    opened = ModelSource.of(run, model, text_prompt).open(device=device)[0]
+    _say_note(opened)
+    return opened
+
+
+def _say_note(model: Model, *, quiet: bool = False) -> None:
+    """Say what the files of a pretrained model do not; a saved run has said it when it was trained."""
+    if note := getattr(model.text.input_spec, "note", ""):
+        say(f"note: {note}", quiet=quiet)
 
 
 from_pretrained = load
@@ -517,6 +535,7 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
     model, record = work.model.open(
         features=sources.path("features"), text_features=sources.path("text_features"), device=device
     )
+    _say_note(model, quiet=work.quiet)
     if record is not None:
         sources = sources.over(record.data)
     reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet)

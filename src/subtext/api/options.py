@@ -69,6 +69,9 @@ TextFields = Annotated[
 ]
 SplitSeed = Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", _DATA]
 OnError = Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _DATA]
+MaxPixels = Annotated[
+    int | None, "Million pixels per image. Default: what half of the memory at hand allows.", Interval(1), _DATA
+]
 Split = Annotated[str | None, "Split to use; all: the complete data set. Default: the run's validation split.", _DATA]
 Device = Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.", _RUN]
 BatchSize = Annotated[int, "Items per batch.", Interval(1), _RUN]
@@ -89,6 +92,7 @@ class ModelOptions(TypedDict, total=False):
     text_fields: TextFields
     split_seed: SplitSeed
     on_error: OnError
+    max_pixels: MaxPixels
     device: Device
     batch_size: BatchSize
     workers: Workers

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.options import Columns, Quiet, TextFields
+from subtext.api.options import Columns, MaxPixels, Quiet, TextFields
 from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.report.progress import counter, meter
@@ -48,6 +48,13 @@ def check_dataset(
     on_error: Annotated[
         Literal["raise", "skip"], "raise: stop at rows that cannot be used; skip: leave them out.", OptionGroup("Check")
     ] = "raise",
+    unmatched: Annotated[
+        str | Path | None,
+        "Write rows without a file and files without a row to this CSV file.",
+        OptionGroup("Check"),
+        Metavar("FILE"),
+    ] = None,
+    max_pixels: MaxPixels = None,
     quiet: Quiet = False,
 ) -> CheckReport:
     """Report the contents and problems of a data set, and whether it can be used for training, evaluation or an index.
@@ -70,6 +77,8 @@ def check_dataset(
         split_seed: Seed of the 80-10-10 split of data without splits.
         verify: Decode every image.
         on_error: "raise": stop at rows that cannot be used; "skip": leave them out.
+        unmatched: Write rows without a file and files without a row to this CSV file.
+        max_pixels: Million pixels per image. Default: what half of the memory at hand allows; 1 or more.
         quiet: Show no progress.
 
     Returns:
@@ -81,7 +90,7 @@ def check_dataset(
     dataset = paths.in_memory or paths.path("data")
     assert dataset is not None
     with counter("checking images", quiet=quiet or not verify) as progress:
-        return check_dataset(
+        report = check_dataset(
             dataset,
             name=paths.name,
             images=paths.path("images"),
@@ -92,8 +101,16 @@ def check_dataset(
             text_features=paths.path("text_features"),
             columns=columns,
             text_fields=text_fields,
+            max_pixels=max_pixels,
             progress=progress,
         )
+    if unmatched is not None:
+        from subtext.data.atomic import write_text
+        from subtext.data.join import unmatched_csv
+
+        # The mark tells Excel that it is UTF-8.
+        write_text(Path(unmatched).expanduser(), "\ufeff" + unmatched_csv(report.problems))
+    return report
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +212,8 @@ def prepare(
 
     path = _new_file("out", out, *SUFFIXES)
     names = {"columns": columns, "text_fields": text_fields}
-    original = dataset = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names).read()
+    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names)  # type: ignore[arg-type]
+    original = dataset = sources.read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
     if max_sentences is not None:

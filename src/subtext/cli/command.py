@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from io import IOBase
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import click
@@ -316,12 +318,45 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
-        where = f": {error.filename}" if error.filename else ""
-        click.echo(printable(without_long_words(f"error: {error.strerror or error}{where}")), err=True)
+        where = file_of(error)
+        advice = "look to that file and its disk, and do it again"
+        if error.errno == errno.EIO:
+            advice = "the disk, or the network to it, reports an error: look to it, or use a copy on another one"
+        message = f"error: {where or 'a file'} cannot be read or written: {error.strerror or error}; {advice}"
+        click.echo(printable(without_long_words(message)), err=True)
         ctx.exit(1)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         ctx.exit(130)
+
+
+def file_of(error: OSError) -> str:
+    """The file that an error of the system is about.
+
+    The system names a file that it cannot open; where reading or writing an open one fails, it does not. That file is
+    then among the variables of the functions that failed, the innermost first.
+
+    Args:
+        error: With its traceback.
+
+    Returns:
+        The path; empty where there is none.
+    """
+    if error.filename:
+        return str(error.filename)
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        for value in frame.f_locals.values():
+            name = (
+                value
+                if isinstance(value, Path)
+                else getattr(value, "name", None)
+                if isinstance(value, IOBase)
+                else None
+            )
+            if isinstance(name, str | Path) and Path(name).exists():
+                return str(name)
+    return ""
 
 
 def without_long_words(message: str) -> str:

@@ -178,6 +178,7 @@ def check_dataset(
     text_features: Path | None = None,
     columns: str | None = None,
     text_fields: str | None = None,
+    max_pixels: int | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Read a data set and report; a data set that cannot be read at all gives a report with the reason.
@@ -195,6 +196,7 @@ def check_dataset(
         text_features: Texts.
         columns: Columns of a foreign table; see `read`.
         text_fields: Fields that are texts; see `read`.
+        max_pixels: Million pixels of the largest image that is decoded; see `read`.
         progress: Called with the number of decoded images and their total.
 
     Returns:
@@ -211,6 +213,7 @@ def check_dataset(
             need_images=features is None,
             columns=columns,
             text_fields=text_fields,
+            max_pixels=max_pixels,
             progress=progress,
         )
     except DataError as error:

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from subtext.curation.judged import Judged
 from subtext.data import atomic, write
-from subtext.data.image_files import read_bytes, thumbnail
+from subtext.data.image_files import identify, read_bytes, thumbnail
 from subtext.errors import DataError
 from subtext.report.page import document
 from subtext.text_helpers import json_text
@@ -89,7 +88,7 @@ def _fill_tar(judgement: Judged, links: NDArray[np.int64], path: Path) -> None:
                     f"a tar needs images; '{images.ids[row]}' is known by features alone; export to .jsonl or .parquet"
                 )
             data = read_bytes(value, judgement.pairs.root)
-            with Image.open(io.BytesIO(data)) as image:
+            with identify(io.BytesIO(data), images.ids[row]) as image:
                 suffix = f".{image.format}".lower().replace("jpeg", "jpg")
             facts = [judgement.row(link) for link in image_links]
             captions = [fact["caption"] for fact in facts]

@@ -33,6 +33,10 @@ _ADVICE = {
         "its folder is closed to this user",
         "name a place that you may write to, or change the rights",
     ),
+    (errno.EIO,): (
+        "the disk, or the network to it, reports an error",
+        "look to the disk, or name a place on another one, and do it again",
+    ),
     (errno.ENOTDIR, errno.EEXIST): ("a file stands where a folder has to be", "name another place, or move that file"),
 }
 """Error numbers of the operating system -> what they mean, and what to do."""
@@ -57,9 +61,10 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
             fill(temporary)
             _flush(temporary)
             temporary.replace(path)
-            _flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+    with written_to(path, done=True):
+        _flush(path.parent)
 
 
 def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateescape"] = "strict") -> None:
@@ -113,9 +118,10 @@ def write_folder(
                 if existing != "keep" or not path.is_dir():
                     raise
             shutil.rmtree(aside, ignore_errors=True)
-            _flush(path.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+    with written_to(path, done=True):
+        _flush(path.parent)
 
 
 def _beside(path: Path) -> Path:
@@ -124,11 +130,12 @@ def _beside(path: Path) -> Path:
 
 
 @contextmanager
-def written_to(path: Path) -> Iterator[None]:
+def written_to(path: Path, *, done: bool = False) -> Iterator[None]:
     """Turn errors of the system within the block, which writes `path`, into an OutputError that says what to do.
 
     Args:
         path: The path that the block writes.
+        done: The new content is in its place already: the block makes sure that it stays there.
 
     Yields:
         Nothing.
@@ -148,9 +155,11 @@ def written_to(path: Path) -> Iterator[None]:
             (meaning for numbers, meaning in _ADVICE.items() if number in numbers),
             (os.strerror(number) if number else str(problem), "see to that and do it again"),
         )
-        raise OutputError(
-            f"{path} needs to be written, and cannot be: {reason}; what stood there before still stands; {advice}"
-        ) from problem
+        failed = "needs to be written, and cannot be"
+        state = "what stood there before still stands"
+        if done:
+            failed, state = "is written, but may be lost if the machine stops now", "the new content stands"
+        raise OutputError(f"{path} {failed}: {reason}; {state}; {advice}") from problem
 
 
 def _flush(path: Path) -> None:

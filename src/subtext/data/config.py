@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
-from subtext.settings import Metavar, OptionGroup, fields_of
+from subtext.settings import Interval, Metavar, OptionGroup, fields_of
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ IN_MEMORY = "data set in memory"
 
 _GROUP = OptionGroup("Data")
 _PATHS = ("data", "images", "features", "text_features")
+_RARE = ("columns", "text_fields", "max_pixels")
+"""Fields that a record has only where somebody named them."""
 _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 
 
@@ -41,6 +43,7 @@ class DataConfig:
         val_split: For `subtext.train`: the split that selects the epoch; None for no selection.
         split_seed: Seed of the 80-10-10 split of data without splits; None for 0.
         on_error: "raise" or "skip" rows that cannot be used; None for "raise".
+        max_pixels: Million pixels of the largest image that is decoded; None for what the memory at hand allows.
         train_data: For `subtext.train`: pairs to train on, instead of `train_split`. The record still names `data`,
             which other functions then read.
         val_data: For `subtext.train`: pairs to validate on, instead of `val_split`.
@@ -72,6 +75,12 @@ class DataConfig:
     val_split: Annotated[str | None, "Split that selects the epoch; none for no selection.", _GROUP] = "val"
     split_seed: Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", _GROUP] = None
     on_error: Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _GROUP] = None
+    max_pixels: Annotated[
+        int | None,
+        "Million pixels per image. Default: what half of the memory at hand allows.",
+        Interval(1),
+        _GROUP,
+    ] = None
     train_data: Dataset | None = None
     val_data: Dataset | None = None
     form: str | None = None
@@ -107,6 +116,7 @@ class DataConfig:
         text_fields: str | None = None,
         split_seed: int | None = None,
         on_error: Literal["raise", "skip"] | None = None,
+        max_pixels: int | None = None,
     ) -> DataConfig:
         """Make one configuration of the arguments of a function.
 
@@ -119,6 +129,7 @@ class DataConfig:
             text_fields: As the field.
             split_seed: As the field.
             on_error: As the field.
+            max_pixels: As the field.
 
         Returns:
             The configuration; `data` itself if it is a DataConfig.
@@ -129,9 +140,10 @@ class DataConfig:
         if not isinstance(data, DataConfig):
             path = Path(data) if isinstance(data, os.PathLike) else data
             made = DataConfig(path, images, features, text_features, columns, text_fields)
-            return replace(made, split_seed=split_seed, on_error=on_error)
+            return replace(made, split_seed=split_seed, on_error=on_error, max_pixels=max_pixels)
         beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
         beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]
+        beside |= {"max_pixels": max_pixels}  # type: ignore[dict-item]
         for name, value in beside.items():
             if value is not None:
                 raise ArgumentError(f"{name} stands in data=DataConfig(...) here; leave {name} out", field=name)
@@ -182,7 +194,7 @@ class DataConfig:
 
         values = {name: value for name, value in self.absolute().plain().items() if name not in _SPLITS}
         # Where nobody named them, they are left out.
-        values = {n: value for n, value in values.items() if value is not None or n not in ("columns", "text_fields")}
+        values = {n: value for n, value in values.items() if value is not None or n not in _RARE}
         if self.data is None or isinstance(self.data, Path):
             return values
         return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
@@ -266,6 +278,8 @@ class DataConfig:
             text_fields=self.text_fields,
             progress=progress,
             form=self.form,
+            max_pixels=self.max_pixels,
+            embedded=not need_pairs,  # Metadata are for searches.
         )
         if need_pairs and not len(dataset):
             raise DataError(

@@ -102,6 +102,7 @@ class RowIssue:
         name: The part of the sentence that differs from row to row ("'a.jpg'"), by which problems of one kind are
             counted; "" where none does.
         item: Id of the image that the row names; "" where the row does not say so much.
+        files: What the row names and the disk does not have; of a note, the images that no row names.
     """
 
     where: str
@@ -109,6 +110,7 @@ class RowIssue:
     fatal: bool = True
     name: str = ""
     item: str = ""
+    files: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Format position and message in one sentence; a message that begins with the position is not repeated."""

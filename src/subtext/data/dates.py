@@ -57,7 +57,7 @@ _ROMAN = {"i": 1, "v": 5, "x": 10}
 
 
 @dataclass(frozen=True)
-class Interval:
+class DateInterval:
     """A date: something lies between its first and its last second.
 
     Attributes:
@@ -66,7 +66,7 @@ class Interval:
         text: As it was written.
 
     Example:
-        >>> read_date("1890/1895") == Interval(-2524521600, -2335219201, "1890/1895")
+        >>> read_date("1890/1895") == DateInterval(-2524521600, -2335219201, "1890/1895")
         True
     """
 
@@ -78,7 +78,7 @@ class Interval:
         return self.text
 
 
-def read_date(text: str) -> Interval | None:
+def read_date(text: str) -> DateInterval | None:
     """Read a date of any notation.
 
     Args:
@@ -97,10 +97,10 @@ def read_date(text: str) -> Interval | None:
     if len(text) > 80 or not _HOPEFUL.search(text):
         return None
     span = _span(text)
-    return None if span is None else Interval(*span, text)
+    return None if span is None else DateInterval(*span, text)
 
 
-def interval_of(value: Interval | date) -> Interval:
+def interval_of(value: DateInterval | date) -> DateInterval:
     """A Python date as an interval: a day, or one second.
 
     Args:
@@ -109,16 +109,16 @@ def interval_of(value: Interval | date) -> Interval:
     Returns:
         The interval.
     """
-    if isinstance(value, Interval):
+    if isinstance(value, DateInterval):
         return value
     start = seconds_of(value.year, value.month, value.day)
     if isinstance(value, datetime):
         start += 3600 * value.hour + 60 * value.minute + value.second
-        return Interval(start, start, value.isoformat())
-    return Interval(start, start + DAY - 1, value.isoformat())
+        return DateInterval(start, start, value.isoformat())
+    return DateInterval(start, start + DAY - 1, value.isoformat())
 
 
-def year_interval(year: int) -> Interval:
+def year_interval(year: int) -> DateInterval:
     """The days of a year.
 
     Args:
@@ -128,10 +128,10 @@ def year_interval(year: int) -> Interval:
         The interval from 1 January to 31 December.
     """
     text = f"{year:05d}" if year < 0 else f"{year:04d}"
-    return Interval(seconds_of(year, 1, 1), seconds_of(year + 1, 1, 1) - 1, text)
+    return DateInterval(seconds_of(year, 1, 1), seconds_of(year + 1, 1, 1) - 1, text)
 
 
-def days(interval: Interval | None) -> tuple[str, str]:
+def days(interval: DateInterval | None) -> tuple[str, str]:
     """First and last day of an interval as ISO 8601; "" for an open end.
 
     Args:

@@ -20,8 +20,9 @@ from defusedxml.ElementTree import fromstring
 from PIL import Image
 from PIL.IptcImagePlugin import getiptcinfo
 
+from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
-from subtext.data.image_files import BROKEN, prepare_decoder
+from subtext.data.image_files import BROKEN, identify, pages_note, pages_of
 
 FIELDS = (
     "headline", "caption", "keywords", "byline", "credit", "date", "city", "country", "rights", "camera", "orientation",
@@ -104,9 +105,9 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
     try:
         with file.open("rb") as opened, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            prepare_decoder(opened.read(64), file.name)
-            opened.seek(0)
-            image = Image.open(opened)
+            image = identify(opened, file.name)
+            if (pages := len(pages_of(image))) > 1:
+                wrong.append(pages_note(pages))
             packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp")
             if packet:
                 take("XMP", lambda: _xmp(packet))
@@ -146,7 +147,47 @@ def _on_the_clock(date: str, zone: str | None) -> str:
     return date
 
 
+def note_of(image: str, what: str) -> RowIssue:
+    """Make the note of one sentence of `embedded_fields`.
+
+    Args:
+        image: Path of the image.
+        what: The sentence.
+
+    Returns:
+        The note; what differs from image to image is its name.
+    """
+    differs = next(iter(re.findall(r"'.*'|\d[\d,]* pages", what)), "")
+    return RowIssue(f"image {image}", what, fatal=False, name=differs)
+
+
+def sidecar_suffix(sidecar: Path) -> str | None:
+    """Read which file an .xmp file belongs to, of several with one name: photoshop:SidecarForExtension.
+
+    Args:
+        sidecar: The .xmp file.
+
+    Returns:
+        A suffix in small letters, with its point; None where the file does not say so, or cannot be read.
+    """
+    try:
+        said = _properties(sidecar.read_bytes()).get(f"{_PHOTOSHOP}SidecarForExtension", [""])[0].strip().strip(".")
+    except BROKEN:
+        return None
+    return f".{said.lower()}" if said else None
+
+
 def _xmp(packet: bytes | str) -> dict[str, Any]:
+    properties = _properties(packet)
+    fields = {}
+    for field, names in _XMP.items():
+        values = next(filter(None, (_cleaned(properties.get(name, ())) for name in names)), [])
+        fields[field] = _shaped(field, values)
+    return {**fields, "date": _date_or_text(fields["date"])}
+
+
+def _properties(packet: bytes | str) -> dict[str, list[str]]:
+    """The values of each property of the file that a packet describes."""
     root = fromstring(packet.strip(b"\0 \r\n\t") if isinstance(packet, bytes) else packet.strip("\0 \r\n\t"))
     properties: dict[str, list[str]] = {}
     # Deeper descriptions are those of other files, such as the ingredients of a montage.
@@ -155,11 +196,7 @@ def _xmp(packet: bytes | str) -> dict[str, Any]:
             properties.setdefault(name, [text])
         for child in description:
             properties.setdefault(child.tag, list(_values(child)))
-    fields = {}
-    for field, names in _XMP.items():
-        values = next(filter(None, (_cleaned(properties.get(name, ())) for name in names)), [])
-        fields[field] = _shaped(field, values)
-    return {**fields, "date": _date_or_text(fields["date"])}
+    return properties
 
 
 def _values(element: Element) -> Iterator[str]:

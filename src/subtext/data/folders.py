@@ -7,18 +7,43 @@ import re
 import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
 
 from subtext.data.dataset import RowIssue
-from subtext.data.rows import Row
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted
 
-IMAGES = frozenset(".jpg .jpeg .jpe .png .webp .tif .tiff .gif .bmp .avif .heic .heif".split())  # noqa: SIM905
+IMAGES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".jfi", ".jif", ".mpo", ".png", ".apng", ".webp", ".tif", ".tiff", ".gif"),
+        *(
+            ".bmp",
+            ".dib",
+            ".avif",
+            ".avifs",
+            ".heic",
+            ".heif",
+            ".heics",
+            ".hif",
+            ".jp2",
+            ".j2k",
+            ".j2c",
+            ".jpc",
+            ".jpf",
+        ),
+        *(".jpx", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+    }
+)
 """Suffixes of image files."""
+SAME_SUFFIX = (
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".jfi", ".jif"},
+    {".tif", ".tiff"},
+    {".heic", ".heif", ".hif", ".heics"},
+)
+"""Suffixes of one format, under which a file may be named in a table or a sidecar."""
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
 """Suffixes of tables."""
 SYSTEM = re.compile(
@@ -256,35 +281,13 @@ def suffix_of(name: str) -> str:
     return os.path.splitext(name)[1].lower()  # noqa: PTH122 (100,000 paths)
 
 
-def with_unlisted(rows: Iterable[Row | RowIssue], folder: Path, tables: Sequence[Path]) -> Iterator[Row | RowIssue]:
-    """Add a note on the images of a folder that no row of its tables names.
+def plain_name(name: str) -> str:
+    """A path for comparison, without the difference of case, and of accents as one or two characters.
 
     Args:
-        rows: The rows of all tables of the folder.
-        folder: The folder.
-        tables: Its tables, for the note.
+        name: The path.
 
-    Yields:
-        The rows, then the note if there are such images.
+    Returns:
+        The plain path.
     """
-    named, usable = set[str](), ""
-    for row in rows:
-        if isinstance(row, Row) and isinstance(row.image, str):
-            named.add(row.image)
-        elif isinstance(row, RowIssue) and row.fatal:
-            usable = "usable "
-        yield row
-    plain = {_plain(folder, name) for name in named}
-    found = (name for name in (list_files(folder) if named else ()) if suffix_of(name) in IMAGES)
-    # Paths of a table may start in the folder `images`.
-    left = [name for name in found if plain.isdisjoint(_plain(folder, n) for n in (name, name.removeprefix("images/")))]
-    if left:
-        files, are = listed([str(table.relative_to(folder)) for table in tables]), "is" if len(left) == 1 else "are"
-        note = f"{counted(len(left), 'image')} of the folder {are} in no {usable}row of {files} and {are} left out"
-        yield RowIssue(folder.name, f"{note}, first {left[0]}", fatal=False)
-
-
-def _plain(folder: Path, name: str) -> str:
-    """A path for comparison: tables may write backslashes, another case, and accents as two characters."""
-    path = os.path.join(folder, name.replace("\\", "/"))  # noqa: PTH118 (100,000 paths)
-    return unicodedata.normalize("NFC", os.path.abspath(path)).casefold()  # noqa: PTH100
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

@@ -6,31 +6,45 @@ import base64
 import os
 import re
 import struct
+import threading
 import traceback
+import warnings
 import zlib
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageFile, ImageOps, UnidentifiedImageError, features
 
 from subtext.errors import DataError
-from subtext.text_helpers import install_hint
+from subtext.text_helpers import counted, install_hint
 
 THUMBNAIL = 160
 """Pixels of the longer side of a thumbnail, for screens of double density."""
 
-MAX_PIXELS = 89_478_485
-"""Largest image that is decoded, width times height: Pillow's own limit. Larger ones may be decompression bombs."""
+LEAST_PIXELS = 89_478_485
+"""Pixels of an image that is decoded on any machine: Pillow's own limit."""
+MOST_PIXELS = 2**30
+"""Pixels above which an image counts as a decompression bomb, unless the limit is set."""
+PIXEL_BYTES = 8
+"""Bytes of memory per pixel, at most, while an image is decoded."""
 
 LARGE = 2**24
 """Pixels above which an image is scaled down before anything else, where its reader needs far fewer."""
+_FACTORS = (8, 4, 2)
+"""How many times an image is scaled down while it is decoded: what JPEG can, at 8 the mean of each block."""
+PAGES = "pages"
+"""Key of the number of pages among the facts (`info`) of an image that was opened, where it has several."""
 _STRIP = 2**20
 """Pixels that are converted at a time."""
+_ALONE = 2**23
+"""Pixels from which images share the memory: of smaller ones, any number is decoded at a time."""
 
 FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -43,10 +57,17 @@ LONGEST = 4
 # Errors of Pillow's decoders on damaged files, and its warnings of damage, which may be configured as errors.
 BROKEN = (
     OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError,
-    RuntimeError, struct.error, zlib.error, Image.DecompressionBombError, Warning,
+    RuntimeError, struct.error, zlib.error, Image.DecompressionBombError, Warning, ImageCms.PyCMSError,
 )  # fmt: skip
 _HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")
 """Brands of HEIC files; those that begin with "mif1" may also be AVIF, which Pillow reads."""
+_OWN_PARTS = (  # The beginning of a file, Pillow's name of what reads it, and the name for people.
+    (b"\0\0\0\x0cjP  ", "jpg_2000", "JPEG 2000"),
+    (b"\xff\x4f\xff\x51", "jpg_2000", "JPEG 2000"),
+    (b"RIFF", "webp", "WebP"),
+)
+_PAGE_KIND, _BITS, _PHOTOMETRIC, _SAMPLES = 254, 258, 262, 339
+"""Tags of TIFF: whether a page is a smaller copy of another, bits per sample, whether 0 is white, kind of numbers."""
 _INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$", re.DOTALL)
 
 
@@ -175,64 +196,260 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
     return file.st_size, file.st_mtime_ns, file.st_ctime_ns
 
 
-def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
-    """Decode an RGB image: rotated as its EXIF says, the first frame of an animation, transparency on white.
+class _OwnLimit:
+    """Takes the limit of Pillow away while any thread reads an image here, where the limit is `most_pixels`."""
 
-    A file takes 4 bytes of memory per pixel, or 8 where it is not RGB and `at_least` is no help.
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, Image.MAX_IMAGE_PIXELS
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                Image.MAX_IMAGE_PIXELS = self._before
+
+
+_limit: int | None = None
+_own_limit = _OwnLimit()
+
+
+def limit_pixels(millions: float | None) -> None:
+    """Set the largest image that this process decodes.
+
+    Args:
+        millions: Million pixels, width times height; None for what the memory at hand allows.
+    """
+    global _limit
+    _limit = None if millions is None else int(millions * 1_000_000)
+    _memory_limit.cache_clear()
+
+
+def most_pixels() -> int:
+    """The largest image that is decoded, in pixels: as it was set, else half of the memory at hand.
+
+    Returns:
+        Width times height.
+    """
+    return _memory_limit() if _limit is None else _limit
+
+
+@lru_cache(1)
+def _memory_limit() -> int:
+    return min(max(LEAST_PIXELS, memory_at_hand() // 2 // PIXEL_BYTES), MOST_PIXELS)
+
+
+def memory_at_hand() -> int:
+    """The memory that this process may still take: what the machine has free, or its container.
+
+    Returns:
+        Bytes.
+    """
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    for most, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):
+            of_group = (int(Path("/sys/fs/cgroup", name).read_text(encoding="ascii")) for name in (most, used))
+            free = min(free, max(0, next(of_group) - next(of_group)))
+    return free
+
+
+class _ImageMemory:
+    """Bounds the large images that are decoded at one time; one alone may take all."""
+
+    def __init__(self) -> None:
+        self._taken, self._changed = 0, threading.Condition()
+
+    @contextmanager
+    def hold(self, pixels: int) -> Iterator[None]:
+        """Wait until there is memory for an image.
+
+        Args:
+            pixels: Of the image.
+
+        Returns:
+            A context manager.
+        """
+        if pixels < _ALONE:
+            yield
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: not self._taken or self._taken + pixels <= most_pixels())
+            self._taken += pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= pixels
+                self._changed.notify_all()
+
+
+_memory = _ImageMemory()
+
+
+def identify(file: IO[bytes], name: str, formats: Sequence[str] | None = None) -> ImageFile.ImageFile:
+    """Read the header of an image, without Pillow's own limit and warnings: both would be those of the whole process.
+
+    Args:
+        file: The opened file, at its start.
+        name: Of the file, for the message.
+        formats: Pillow's names of formats; None for all.
+
+    Returns:
+        The image, not yet decoded.
+
+    Raises:
+        DataError: If its format needs a package, or a part of Pillow, that is not installed.
+    """
+    start = file.read(64)
+    file.seek(0)
+    prepare_decoder(start, name)
+    quiet = ("ignore", None, Warning, re.compile(r"PIL\."), 0)
+    if quiet not in warnings.filters:
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+    with _own_limit:
+        return Image.open(file, formats=None if formats is None else tuple(formats))
+
+
+def open_image(
+    source: Any, root: Path = Path(), *, at_least: int | None = None, thumbnail: bool = False
+) -> Image.Image:
+    """Decode an RGB image: rotated as its EXIF says, the first page or frame, transparency on white.
+
+    A file takes 4 bytes of memory per pixel, or 8 where it is not RGB and `at_least` is no help. A picture gives the
+    same pixels from a file, from bytes and from memory, but for rounding where it has more than LARGE pixels.
 
     Args:
         source: Path (against root), a part of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3).
         root: Folder of relative paths.
-        at_least: JPEG is decoded at the smallest of its own scales whose sides are still this long: several times
-            faster. An image of more than LARGE pixels is scaled down to sides of three times this or more.
+        at_least: An image of more than LARGE pixels is scaled down by 2, 4 or 8, to sides of three times this or more;
+            JPEG while it is decoded.
+        thumbnail: Whether any JPEG is decoded at the smallest of its scales whose sides are still `at_least` long:
+            several times faster, for people and comparisons, not for models.
 
     Returns:
         The image.
 
     Raises:
-        DataError: If the file is missing, empty, cut off, no image, or has more than MAX_PIXELS; the message has the
+        DataError: If the file is missing, empty, cut off, no image, or has more than `most_pixels`; the message has the
             reason.
     """
     if isinstance(source, np.ndarray):
-        fits = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (1, 3, 4))
-        if not fits or source.dtype != np.uint8 or 0 in source.shape:
-            needs = "an image given as an array needs uint8 (height, width, 3)"
-            raise DataError(f"{needs}; it got {source.dtype} of shape {source.shape}")
-        return _rgb(Image.fromarray(source[:, :, 0] if source.ndim == 3 and source.shape[2] == 1 else source))
+        source = _of_array(source)
+    if isinstance(source, Image.Image) and (file := _file_of(source)) is not None:
+        source = file
     name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
     try:
         if isinstance(source, Image.Image):
-            return _rgb(_upright(source))
+            key = _transparent_grey(source)
+            source.load()  # Pillow turns a TIFF then, and its size and orientation with it.
+            return _upright_rgb(source, _factor(source.size, at_least), own=False, key=key)
         # An image that fails gives its memory back at once; the error, and the decoder in its frames, would hold it.
         data = read_bytes(source, root)
-        prepare_decoder(data[:64], name)
-        with Image.open(BytesIO(data)) as image, ExitStack() as failed:
+        with _own_limit, identify(BytesIO(data), name) as image, ExitStack() as failed:
             failed.callback(image.close)
             if image.format == "EPS":
                 raise DataError(f"image {name} is EPS, a program that is not run; save it again as PNG")
+            pages = _first_page(image)
             width, height = image.size
-            if width * height > MAX_PIXELS:
+            if width * height > most_pixels():
                 raise DataError(
-                    f"image {name} has {width} x {height} pixels, above the limit of {MAX_PIXELS:,}; make it smaller"
+                    f"image {name} has {width} x {height} pixels, above the limit of {most_pixels():,}; make it "
+                    f"smaller, or allow more where there is memory for it (--max-pixels {-(-width * height // 10**6)})"
                 )
-            if at_least is not None and image.format == "JPEG":
-                image.draft("RGB", (at_least, at_least))
-            image.load()
-            factor = 1
-            if at_least is not None and image.width * image.height > LARGE:
-                factor = max(1, min(image.size) // (3 * at_least))
-            upright = _upright_rgb(image, factor)
+            factor = _factor(image.size, at_least)
+            with _memory.hold(width * height // (factor**2 if image.format in ("JPEG", "MPO") else 1)):
+                if at_least is not None and image.format in ("JPEG", "MPO"):
+                    target = (at_least, at_least) if thumbnail else (width // factor, height // factor)
+                    if thumbnail or factor > 1:
+                        image.draft("RGB", target)
+                        factor = _factor(image.size, at_least)
+                key = _transparent_grey(image)
+                image.load()
+                upright = _upright_rgb(image, factor, own=True, key=key)
+            if pages > 1:
+                upright.info[PAGES] = pages
             failed.pop_all()
             return upright
     except DataError:
         raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"image {name} has more than {MAX_PIXELS:,} pixels; make it smaller") from error
     except UnidentifiedImageError as error:
         raise DataError(f"{name} is no image that can be read; it is another kind of file, or damaged") from error
     except BROKEN as error:
         traceback.clear_frames(error.__traceback__)
         raise DataError(f"image {name} cannot be decoded: {str(error) or type(error).__name__}") from error
+
+
+def _file_of(image: Image.Image) -> Path | None:
+    """The file of a TIFF that is opened and not yet decoded: those that Pillow maps into memory it turns wrongly."""
+    name = getattr(image, "filename", "")
+    undecoded = image.format == "TIFF" and getattr(image, "tile", None) and image.tell() == 0
+    return Path(os.fsdecode(name)).absolute() if undecoded and name and os.path.isfile(name) else None  # noqa: PTH113
+
+
+def _of_array(array: NDArray[Any]) -> Image.Image:
+    fits = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
+    if not fits or array.dtype != np.uint8 or 0 in array.shape:
+        needs = "an image given as an array needs uint8 (height, width, 3)"
+        raise DataError(f"{needs}; it got {array.dtype} of shape {array.shape}")
+    return Image.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array)
+
+
+def _factor(size: tuple[int, int], at_least: int | None) -> int:
+    """How many times an image is scaled down at once."""
+    if at_least is None or size[0] * size[1] <= LARGE:
+        return 1
+    return next((factor for factor in _FACTORS if min(size) // factor >= 3 * at_least), 1)
+
+
+def pages_of(image: Image.Image) -> list[int]:
+    """The numbers of the pages of a TIFF that are no smaller copies of others. The image is at its first page then.
+
+    Args:
+        image: The image, not yet decoded.
+
+    Returns:
+        The numbers; [0] for another format.
+    """
+    if image.format != "TIFF" or getattr(image, "n_frames", 1) < 2:
+        return [0]
+    kinds = []
+    for number in range(getattr(image, "n_frames", 1)):
+        image.seek(number)
+        kinds.append(int(image.tag_v2.get(_PAGE_KIND, 0)) & 1)  # type: ignore[attr-defined]
+    image.seek(0)
+    return [number for number, kind in enumerate(kinds) if not kind] or [0]
+
+
+def _first_page(image: Image.Image) -> int:
+    """Go to the first page that is no smaller copy; how many there are. Other formats stay at their first frame."""
+    with suppress(*BROKEN):  # What is wrong with later pages does not concern the first one.
+        pages = pages_of(image)
+        if pages[0]:
+            image.seek(pages[0])
+        return len(pages)
+    return 1
+
+
+def pages_note(pages: int) -> str:
+    """Describe that of several pages one is read.
+
+    Args:
+        pages: Their number, 2 or more.
+
+    Returns:
+        The end of a sentence.
+    """
+    return f"has {counted(pages, 'page')}; the first is read"
 
 
 def read_square(
@@ -272,7 +489,7 @@ def read_square(
         corners = (across, down, across + size, down + size)
         # Pillow rounds otherwise where it resizes a part, so that only extreme aspects are cut first.
         if max(sides) <= LONGEST * short:
-            image = image.resize(sides, FILTERS[filter], reducing_gap=3.0)
+            image = image.resize(sides, FILTERS[filter])
             width, height = sides
         scales = (width / sides[0], height / sides[1])
         box = (corners[0] * scales[0], corners[1] * scales[1], corners[2] * scales[0], corners[3] * scales[1])
@@ -280,7 +497,9 @@ def read_square(
         side = max(1.0, min(width, height) * crop_share)
         left, top = (width - side) / 2, (height - side) / 2
         box = (left, top, left + side, top + side)
-    return np.asarray(image.resize((size, size), FILTERS[filter], box=box, reducing_gap=3.0))
+    # A pretrained model (edge, squash) gets the pixels that its own processor makes, without a faster first step.
+    gap = 3.0 if resize == "crop" else None
+    return np.asarray(image.resize((size, size), FILTERS[filter], box=box, reducing_gap=gap))
 
 
 def prepare_decoder(start: bytes, name: str) -> None:
@@ -291,9 +510,18 @@ def prepare_decoder(start: bytes, name: str) -> None:
         name: Name of the file, for the message.
 
     Raises:
-        DataError: For HEIC if the package for it is not installed.
+        DataError: For HEIC if the package for it is not installed, and for formats that this Pillow cannot read.
     """
-    if start[4:8] != b"ftyp" or start[8:12] not in _HEIF or b"avif" in start:
+    for mark, part, form in _OWN_PARTS:
+        if start.startswith(mark) and (part != "webp" or start[8:12] == b"WEBP") and not features.check(part):
+            raise DataError(
+                f"image {name} is {form}, which this Pillow was built without; pip install --upgrade pillow"
+            )
+    if start[4:8] != b"ftyp":
+        return
+    if b"avif" in start or start[8:12] not in _HEIF:
+        if b"avif" in start and not features.check("avif"):
+            raise DataError(f"image {name} is AVIF, which this Pillow was built without; pip install --upgrade pillow")
         return
     try:
         import pillow_heif
@@ -316,7 +544,7 @@ def thumbnail(source: Any, root: Path = Path(), *, size: int = THUMBNAIL) -> str
         The data URI; None if the image cannot be read.
     """
     try:
-        image = open_image(source, root, at_least=size)
+        image = open_image(source, root, at_least=size, thumbnail=True)
     except DataError:
         return None
     image.thumbnail((size, size), Image.Resampling.LANCZOS)
@@ -355,40 +583,127 @@ def _upright(image: Image.Image, *, in_place: bool = False) -> Image.Image:
         return image
 
 
-def _upright_rgb(image: Image.Image, factor: int) -> Image.Image:
-    """As `_upright(_rgb(image).reduce(factor))`, without copies of the full image, which may be changed."""
+def _upright_rgb(image: Image.Image, factor: int, *, own: bool, key: Any = None) -> Image.Image:
+    """As `_upright(_rgb(image).reduce(factor))`, without copies of the full image; only an own one may be changed."""
     width, height = image.size
-    if factor == 1 and (width * height <= _STRIP or (image.mode == "RGB" and "transparency" not in image.info)):
-        return _rgb(_upright(image, in_place=True))
     rows = max(1, _STRIP // (width * factor)) * factor
     boxes = [(0, top, width, min(top + rows, height)) for top in range(0, height, rows)]
-    largest = max(map(_largest_grey, map(image.crop, boxes))) if image.mode.startswith(("I", "F")) else None
+    look = _look_of(image, _transparent_grey(image) if key is None else key, boxes)
+    if factor == 1 and (len(boxes) == 1 or (image.mode == "RGB" and look.key is None)):
+        return _rgb(_upright(image, in_place=own), look)
     small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
     for box in boxes:
-        small.paste(_rgb(image.crop(box), largest).reduce(factor), (0, box[1] // factor))
+        small.paste(_rgb(image.crop(box), look).reduce(factor), (0, box[1] // factor))
     small.info = {name: value for name, value in image.info.items() if name != "transparency"}
     return _upright(small, in_place=True)
 
 
-def _largest_grey(image: Image.Image) -> float:
-    return float(np.nan_to_num(np.asarray(image).astype(np.float64)).max(initial=0))
+@dataclass(frozen=True)
+class _Look:
+    """How the numbers of an image become colours, the same in each of its strips.
+
+    Attributes:
+        key: The transparent grey or colour; None for none.
+        profile: Bytes of the profile of CMYK or LAB; None for none.
+        scale: Black and white of greys of more than 8 bits; None for other modes.
+        unsigned: Whether such greys of 32 bits have no sign, which Pillow does not know.
+    """
+
+    key: Any
+    profile: bytes | None
+    scale: tuple[float, float] | None = None
+    unsigned: bool = False
+
+    def numbers(self, image: Image.Image) -> NDArray[Any]:
+        """The greys of an image of more than 8 bits."""
+        values = np.asarray(image)
+        return values.view(np.uint32) if self.unsigned else values
 
 
-def _rgb(image: Image.Image, largest: float | None = None) -> Image.Image:
-    """As RGB; `largest` is the largest grey of the image that this is a part of."""
-    if image.mode == "RGB" and "transparency" not in image.info:
+def _look_of(image: Image.Image, key: Any, boxes: Sequence[tuple[int, int, int, int]]) -> _Look:
+    look = _Look(key, image.info.get("icc_profile"))
+    if not image.mode.startswith(("I", "F")):
+        return look
+    tags = getattr(image, "tag_v2", {})
+    bits, kind = (int(np.ravel(tags.get(tag, usual))[0]) for tag, usual in ((_BITS, 16), (_SAMPLES, 1)))
+    look = replace(look, unsigned=image.mode == "I" and (bits, kind) == (32, 1))
+    if image.mode.startswith("I;16"):
+        scale = 0.0, 2.0 ** min(bits, 16) - 1
+    else:
+        ranges = [_range_of(look.numbers(image.crop(box))) for box in boxes]
+        scale = _scale_of(min(low for low, _ in ranges), max(high for _, high in ranges), image.mode)
+    # In a negative, 0 is white; Pillow turns those of 8 bits.
+    return replace(look, scale=scale[::-1] if tags.get(_PHOTOMETRIC) == 0 else scale)
+
+
+def _range_of(values: NDArray[Any]) -> tuple[float, float]:
+    """The lowest and the highest finite number; both 0 where there is none."""
+    values = values[np.isfinite(values)] if values.dtype.kind == "f" else values
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+
+
+def _scale_of(low: float, high: float, mode: str) -> tuple[float, float]:
+    """Black and white: 0 to 1 (floats), 255 or 65,535 where all numbers fit, else the lowest and highest number."""
+    if low < 0:
+        return low, high
+    scales = (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0)
+    return 0.0, next((scale for scale in scales if high <= scale), high)
+
+
+def _transparent_grey(image: Image.Image) -> Any:
+    """The transparent grey or colour of a PNG in the numbers of the decoded image; its file has another depth."""
+    key = image.info.get("transparency")
+    tile = getattr(image, "tile", None)
+    raw = tile[0][3] if tile and isinstance(tile[0][3], str) else ""
+    if isinstance(key, int) and image.mode == "L" and raw in ("L;2", "L;4"):
+        return key * (85 if raw == "L;2" else 17)
+    if isinstance(key, int) and image.mode == "1":
+        return key * 255
+    if isinstance(key, tuple) and (raw.startswith("RGB;16") or max(key) > 255):
+        return tuple(value >> 8 for value in key)
+    return key
+
+
+def _rgb(image: Image.Image, look: _Look) -> Image.Image:
+    """As RGB, in the look of the image that this is a part of."""
+    key = look.key
+    if image.mode == "RGB" and key is None:
         return image
-    if image.mode.startswith(("I", "F")):
-        # Greys of 16 and 32 bits are divided by 257, as 65,535 is to 255; floats in [0, 1] are stretched to 255.
-        grey = np.nan_to_num(np.asarray(image).astype(np.float64))
-        largest = _largest_grey(image) if largest is None else largest
-        if image.mode == "F":
-            grey = grey * 255 if largest <= 1 else grey
-        elif image.mode.startswith("I;16") or largest > 255:
-            grey = grey / 257
-        return Image.fromarray(np.clip(np.rint(grey), 0, 255).astype(np.uint8)).convert("RGB")
+    if look.scale is not None:
+        values, (black, white) = look.numbers(image).astype(np.float64), look.scale
+        grey = (np.nan_to_num(values, nan=black, posinf=white, neginf=black) - black) * (255 / ((white - black) or 1))
+        grey = np.clip(np.rint(grey), 0, 255).astype(np.uint8)
+        return Image.fromarray(np.where(values == key, np.uint8(255), grey)).convert("RGB")
+    if image.mode in ("CMYK", "LAB"):
+        return _by_profile(image, look.profile)
+    if image.mode in ("L", "1", "RGB") and key is not None:
+        colours = np.asarray(image.convert("L" if image.mode == "1" else image.mode))
+        clear = (colours == key) if colours.ndim == 2 else (colours == np.array(key)).all(axis=2)
+        rgb = np.array(image.convert("RGB"))
+        rgb[clear] = 255
+        return Image.fromarray(rgb)
     if image.mode in ("RGBA", "LA", "La", "PA", "RGBa") or "transparency" in image.info:
-        clear = image.convert("RGBA")
-        ground = Image.new("RGBA", clear.size, (255, 255, 255, 255))
-        return Image.alpha_composite(ground, clear).convert("RGB")
+        whole = image.convert("RGBA")
+        ground = Image.new("RGBA", whole.size, (255, 255, 255, 255))
+        return Image.alpha_composite(ground, whole).convert("RGB")
     return image.convert("RGB")
+
+
+def _by_profile(image: Image.Image, profile: bytes | None) -> Image.Image:
+    """CMYK and LAB as RGB by the profile of the image: without it, printed colours are too bright and too green."""
+    if profile is not None or image.mode == "LAB":
+        # A profile of another kind of image, or a damaged one, is as none.
+        with suppress(*BROKEN):
+            converted = ImageCms.applyTransform(image, _transform(profile, image.mode))
+            assert converted is not None
+            return converted
+    return image.convert("RGB")
+
+
+@lru_cache(4)
+def _transform(profile: bytes | None, mode: str) -> ImageCms.ImageCmsTransform:
+    target = ImageCms.createProfile("sRGB")
+    if mode == "LAB" or profile is None:
+        return ImageCms.buildTransform(ImageCms.createProfile("LAB"), target, mode, "RGB")
+    own = ImageCms.ImageCmsProfile(BytesIO(profile))
+    return ImageCms.buildTransform(own, target, mode, "RGB", ImageCms.Intent.RELATIVE_COLORIMETRIC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,9 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Standard deviation of ImageNet's red, green and blue."""
 
-_FILE = "pixels.json"
+_FILE, PATCHES = "pixels.json", "patches.json"
+_EPSILON = 1e-5
+"""Precision of the scale of an image in patches."""
 _Box = tuple[float, float, float, float]
 
 
@@ -172,6 +175,114 @@ class PixelInput:
             image = image.resize((self.size, self.size), FILTERS[self.filter], box=box, reducing_gap=3.0)
             array = np.asarray(image)
         return array[:, ::-1] if random is not None and random[0] < self.flip else array
+
+
+@dataclass(frozen=True)
+class PatchInput:
+    """Images of their own aspect -> "pixels" (N P 3K²) float32, patches, "mask" (N P), "shapes" (N 2) and "ids".
+
+    An image is resized to the most patches of K x K pixels, in rows and columns, that are no more than P together
+    (NaFlex, Tschannen et al. 2025). What is left of P is masked.
+
+    Args:
+        patches: P, the most patches of an image.
+        patch: K, the side of a patch in pixels.
+        mean: (3) per channel, subtracted from values in [0, 1].
+        std: (3) per channel, a divisor.
+        filter: How pixels are resampled.
+    """
+
+    patches: int = 256
+    patch: int = 16
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    filter: Literal["bilinear", "bicubic", "lanczos"] = "bilinear"
+
+    @property
+    def augments(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any setting."""
+        return settings_hash({"kind": "patches", **asdict(self)})
+
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
+        """Read the patches of a batch.
+
+        Args:
+            batch: N images.
+            draw: Not used: nothing is augmented.
+
+        Returns:
+            "pixels" (N P 3K²) float32, "mask" (N P) bool, "shapes" (N 2) int64, rows and columns, and "ids" (N).
+
+        Raises:
+            DataError: If an image cannot be read; the message names the item.
+        """
+        side = self.patch
+        table = np.zeros((len(batch.values), self.patches, 3 * side**2), dtype=np.float32)
+        shapes = np.zeros((len(batch.values), 2), dtype=np.int64)
+        mean, std = (np.asarray(value, dtype=np.float32) for value in (self.mean, self.std))
+        for index, (name, value) in enumerate(zip(batch.ids, batch.values, strict=True)):
+            if value is None:
+                raise DataError(f"item '{name}' has no image, only a name; read it from features, or give its 'image'")
+            try:
+                image = open_image(value, batch.root, at_least=side * int(self.patches**0.5) + 1)
+            except DataError as error:
+                raise DataError(f"item '{name}': {error}") from error
+            rows, columns = shapes[index] = self.shape(image.height, image.width)
+            resized = image.resize((int(columns) * side, int(rows) * side), FILTERS[self.filter])
+            colours = (np.asarray(resized, dtype=np.float32) / 255 - mean) / std
+            cut = colours.reshape(rows, side, columns, side, 3).transpose(0, 2, 1, 3, 4)
+            table[index, : rows * columns] = cut.reshape(rows * columns, -1)
+        mask = np.arange(self.patches)[None] < shapes.prod(axis=1)[:, None]
+        arrays = {"pixels": table, "mask": mask, "shapes": shapes, "ids": np.ascontiguousarray(batch.rows)}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def shape(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of patches of an image: the scale is found by bisection, as in the training.
+
+        Args:
+            height: Of the image, pixels.
+            width: Of the image, pixels.
+
+        Returns:
+            Rows and columns, each 1 or more.
+        """
+        low, high = _EPSILON / 10, 100.0
+        while high - low >= _EPSILON:
+            middle = (low + high) / 2
+            rows, columns = self._scaled(height, middle), self._scaled(width, middle)
+            low, high = (middle, high) if rows * columns <= self.patches else (low, middle)
+        rows, columns = self._scaled(height, low), self._scaled(width, low)
+        # An extreme aspect has one row or column at any scale.
+        return min(rows, self.patches), min(columns, self.patches)
+
+    def _scaled(self, pixels: int, scale: float) -> int:
+        return max(1, math.ceil(pixels * scale / self.patch))
+
+    def save(self, folder: Path) -> None:
+        """Write the settings.
+
+        Args:
+            folder: Existing folder to write to.
+        """
+        write_settings(folder / PATCHES, asdict(self))
+
+    @staticmethod
+    def load(folder: Path) -> PatchInput:
+        """Load the Input that `save` wrote.
+
+        Args:
+            folder: As `save` wrote it.
+
+        Returns:
+            The Input.
+        """
+        values = read_settings(folder / PATCHES, tuple(PatchInput.__dataclass_fields__))
+        return PatchInput(**values | {name: tuple(values[name]) for name in ("mean", "std")})
 
 
 def random_box(width: int, height: int, least_area: float, random: NDArray[np.float64]) -> _Box:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,8 +17,10 @@ from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
-from subtext.data.folders import TABLES, file_identity
-from subtext.data.image_files import image_exists, open_image
+from subtext.data.embedded import note_of
+from subtext.data.folders import TABLES, file_identity, plain_name
+from subtext.data.image_files import PAGES, image_exists, limit_pixels, open_image, pages_note
+from subtext.data.join import joined
 from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.rows import (
     MERGED,
@@ -69,6 +70,8 @@ def read(
     text_fields: str | None = None,
     progress: Progress | None = None,
     form: str | None = None,
+    max_pixels: float | None = None,
+    embedded: bool = True,
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
@@ -91,6 +94,10 @@ def read(
         progress: Called with the number of decoded images and their total.
         form: What a path was read as before (`Dataset.form`): what came into a folder since does not change what the
             folder is, and a note says so. Default: what the path looks like now.
+        max_pixels: Million pixels of the largest image that this process decodes from now on, more than 0. Default: as
+            many as half of the memory at hand allows, 89 or more.
+        embedded: Whether what is written inside the images of a table (IPTC, XMP, EXIF) fills the fields that the table
+            lacks. Where both have a field, that of the table counts.
 
     Returns:
         The images, texts and pairs, and the problems of skipped rows.
@@ -99,6 +106,7 @@ def read(
         DataError: If no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
         ArgumentError: If an argument does not apply to such data.
     """
+    limit_pixels(max_pixels)
     folder = None if images is None else Path(images).expanduser()
     if folder is not None and not folder.is_dir():
         raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
@@ -129,6 +137,8 @@ def read(
             else:
                 source = _source_of_rows(data, folder, roles)
             source = source if folder is not None else _with_images_found(source)
+            if source.tables and need_images:
+                source = joined(source, embedded=embedded)
             files = _Files(source.root) if need_images else None
             dataset, where, textless = _assemble(source, split_seed, {**MERGED, **(merge_split or {})}, files)
             dataset = replace(dataset, form=actual, problems=(*changed, *dataset.problems))
@@ -137,7 +147,10 @@ def read(
     problems = list(dataset.problems)
     if need_images and len(dataset.images):
         dataset, image_problems = _check_images(dataset, where, folder is not None, verify=verify, progress=progress)
-        problems += [*image_problems, *_nearly_alike(dataset)]
+        # A folder of images has said of its pages already what decoding says.
+        said = set(problems)
+        problems += [problem for problem in image_problems if problem not in said]
+        problems += _nearly_alike(dataset)
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
         problems += [RowIssue(textless[name], note, fatal=False) for name in dataset.images.ids if name in textless]
@@ -166,7 +179,9 @@ def _source_of_rows(rows: Any, images: Path | None, columns: Columns) -> Source:
             f"{wrong[0]!r:.60}"
         )
     plain = ((at, {str(n): c.tolist() if hasattr(c, "tolist") else c for n, c in row.items()}) for at, row in records)
-    return Source(rows_of(with_roles(plain, columns, "the list of rows"), "the list of rows"), images or Path())
+    named = "the list of rows"
+    tables = (Path(named),) if images is not None else ()
+    return Source(rows_of(with_roles(plain, columns, named), named), images or Path(), tables=tables)
 
 
 def _with_images_found(source: Source) -> Source:
@@ -493,6 +508,11 @@ class _Assembly:
                 f"image '{item.name}' is in group '{row.group}' here and in '{group_name}' ({item.where}); an image "
                 "needs to be in one group"
             )
+        if row.image_id is not None and self.images.row_of.setdefault(name, image) == image and name != item.name:
+            shown = f"'{item.name}' and '{name}'"
+            file_name = f"file '{path}'" if isinstance(path, str) else "image"
+            note = f"the {file_name} has two ids, {shown}; it is one item, and the first is kept"
+            self.notes.setdefault((image, f"id {name}"), RowIssue(row.where, note, fatal=False, name=shown))
         self.images.row_of.setdefault(name, image)
         if row.metadata.keys() - item.metadata.keys():
             self.images.entries[image] = item._replace(metadata={**row.metadata, **item.metadata})
@@ -592,9 +612,11 @@ def _check_images(
     if len(missing) == len(images) > 1:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
-        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [RowIssue("images", message)]
+        whole = RowIssue("images", message, files=tuple(missing.values()))
+        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole]
     advice = "correct its path, or add the file" if named else "name the folder of the images (--images)"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
+    notes: list[RowIssue] = []
     pathless = [row for row, value in enumerate(values) if value is None]
     if len(pathless) < len(images):
         # Where no image has a file, all are known by features.
@@ -605,9 +627,10 @@ def _check_images(
         skipped = reasons.keys() | set(pathless)
         if callable(verify):
             skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
-        reasons |= _undecodable(dataset, skipped, progress)
+        undecodable, notes = _decoded(dataset, skipped, progress)
+        reasons |= undecodable
     if not reasons:
-        return dataset, []
+        return dataset, notes
     keep = np.ones(len(images), dtype=bool)
     keep[list(reasons)] = False
     problems = []
@@ -616,8 +639,9 @@ def _check_images(
         value = values[row]
         name = value if isinstance(value, str) else images.ids[row]
         names = (form for form in (f"'{name}'", name) if form in reason)
-        problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row]))
-    return _keep_images(dataset, keep), problems
+        gone = (name,) if row in missing or row in pathless else ()
+        problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row], files=gone))
+    return _keep_images(dataset, keep), [*problems, *notes]
 
 
 def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
@@ -625,7 +649,7 @@ def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
     folded: dict[str, list[str]] = {}
     for value in dataset.images.values:
         if isinstance(value, str):
-            folded.setdefault(_plain(value), []).append(value)
+            folded.setdefault(plain_name(value), []).append(value)
     notes = []
     for names in filter(lambda names: len(names) > 1, folded.values()):
         shown = " and ".join(f"'{name}'" for name in names[:2])
@@ -662,11 +686,6 @@ def _missing(dataset: Dataset) -> dict[int, str]:
     return missing
 
 
-def _plain(name: str) -> str:
-    """A name without the difference of case, and of accents as one or two characters."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
-
 def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
     """Find the spelling that the disk has for a path: Windows writes backslashes and any case, some split accents.
 
@@ -685,30 +704,37 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
             names = folders[folder] = {}
             with suppress(OSError, ValueError):
                 for name in os.listdir(folder):  # noqa: PTH208
-                    names.setdefault(_plain(name), set()).add(name)
-        named = {part} if part in ("", ".", "..") else folders[folder].get(_plain(part), set())
+                    names.setdefault(plain_name(name), set()).add(name)
+        named = {part} if part in ("", ".", "..") else folders[folder].get(plain_name(part), set())
         if part not in named and len(named) != 1:
             return None
         parts.append(part if part in named else min(named))
     return os.path.normpath("/".join(parts))
 
 
-def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None) -> dict[int, str]:
-    """The images that cannot be decoded, and why; every file is decoded completely, at a small scale if it has one."""
+def _decoded(dataset: Dataset, skipped: set[int], progress: Progress | None) -> tuple[dict[int, str], list[RowIssue]]:
+    """Decode every file completely, at a small scale if it has one.
+
+    Returns:
+        The images that cannot be decoded, and why; and notes on those of several pages.
+    """
     rows = [row for row in range(len(dataset.images)) if row not in skipped]
 
-    def decode(row: int) -> str | None:
+    def decode(row: int) -> str | int:
         try:
-            open_image(dataset.images.values[row], dataset.root, at_least=32)
+            image = open_image(dataset.images.values[row], dataset.root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
-        return None
+        return int(image.info.get(PAGES, 1))
 
-    reasons = {}
+    reasons, notes = {}, []
     answers = zip(rows, read_ahead(rows, decode, workers=os.cpu_count() or 1), strict=True)
-    for done, (row, reason) in enumerate(answers, 1):
-        if reason is not None:
-            reasons[row] = reason
+    for done, (row, answer) in enumerate(answers, 1):
+        if isinstance(answer, str):
+            reasons[row] = answer
+        elif answer > 1:
+            value = dataset.images.values[row]
+            notes.append(note_of(value if isinstance(value, str) else dataset.images.ids[row], pages_note(answer)))
         if progress is not None:
             progress(done, len(rows))
-    return reasons
+    return reasons, notes

@@ -40,6 +40,8 @@ _USUAL_IMAGE = (
     "image", "file_name", "filename", "image_path", "image_file", "image_name", "imagepath", "imagefile", "img_path",
     "img", "file_path", "filepath", "path", "file", "source_file", "sourcefile", "photo", "picture", "bild",
     "datei", "dateiname", "bilddatei", "fichier",
+    "inventory_number", "inventory_no", "inv_no", "inventarnummer", "inventar_nr", "inv_nr", "accession_number",
+    "accession_no", "object_number", "objektnummer", "signatur", "shelfmark", "numero_inventaire",
 )  # fmt: skip
 _USUAL_TEXT = (
     ("headline", "title", "titel", "titre"),
@@ -107,12 +109,16 @@ class Source:
         root: The folder of relative image paths.
         judgements: (text id, image id, score), if the data set has graded truth.
         features: Precomputed image features, if the data set has features instead of images.
+        tables: The tables whose rows these are, which are joined with the files of the root; none for other formats.
+        whole: Folder whose images all belong to the tables, so that those in no row are named; None for none.
     """
 
     rows: Iterable[Row | RowIssue]
     root: Path
     judgements: tuple[tuple[str, str, float], ...] = ()
     features: FeatureFile | None = None
+    tables: tuple[Path, ...] = ()
+    whole: Path | None = None
 
 
 class RowError(Exception):
@@ -388,8 +394,6 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
     """One row, and a problem for each of its texts that cannot be used."""
     image, path = image_of(columns, folder)
     image_id = name_of(columns, "id") or path
-    if (name := image_id or (image if isinstance(image, str) else None)) and (reason := id_error(name)):
-        raise RowError(f"the id {name!r} {reason}; rename it")
     try:
         return _row_of(columns, where, image, image_id, split)
     except RowError as error:
@@ -400,6 +404,8 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
 def _row_of(
     columns: Mapping[str, Any], where: str, image: str | bytes | None, image_id: str | None, split: str | None
 ) -> tuple[Row, list[RowIssue]]:
+    if (name := image_id or (image if isinstance(image, str) else None)) and (reason := id_error(name)):
+        raise RowError(f"the id {name!r} {reason}; rename it")
     if image is None and image_id is None:
         raise RowError("has no image: 'image' (or 'file_name', 'filename', or 'id' for features) is empty")
     values, text_ids = _texts(columns), _text_ids(columns)

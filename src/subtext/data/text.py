@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,7 @@ MARKS = ("<pad>", "<start>", "<end>", "<unknown>")
 _VOCABULARY, _COUNTS = "vocabulary.json", "word_counts.json"
 _WORDS = "words.json"
 _SUBWORDS = "subwords.json"
+_SUBWORD_SETTINGS = ("max_tokens", "token_mask", "full_length", "lower", "prompt")
 _TOKENISER = "tokeniser"
 _OPEN_CLIP = "open_clip.json"
 
@@ -266,8 +267,11 @@ class SubwordInput:
         max_tokens: Longer texts are cut; it counts the tokeniser's own marks.
         token_mask: While training: share of tokens replaced by the mask token (or the unknown token), in [0, 1); marks
             stay.
-        padding: "longest" of the batch, or "max": every text to max_tokens, as SigLIP was trained.
+        full_length: L of every batch, max_tokens or more, where a model learnt with texts of one length (SigLIP); 0
+            for the batch's longest text.
+        lower: Whether capitals become small letters first, for a model that learnt without capitals (SigLIP 2).
         prompt: Words around every text, with {} in its place, such as "a photo of {}"; "" for none.
+        note: What the model's files do not say, for people who use it; it is not saved.
 
     Raises:
         DataError: If `token_mask` needs a token that the tokeniser lacks.
@@ -276,8 +280,10 @@ class SubwordInput:
     tokeniser: Any
     max_tokens: int = 64
     token_mask: float = 0.0
-    padding: Literal["longest", "max"] = "longest"
+    full_length: int = 0
+    lower: bool = False
     prompt: str = ""
+    note: str = ""
 
     def __post_init__(self) -> None:
         _require_settings(self.max_tokens, {"token_mask": self.token_mask})
@@ -294,7 +300,7 @@ class SubwordInput:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the tokeniser's vocabulary and normalisation, the longest length, the padding and the prompt."""
+        """Changes with the tokeniser's vocabulary and normalisation, its padding token, lengths, case and prompt."""
         backend = getattr(self.tokeniser, "backend_tokenizer", None)
         if backend is None:
             rules: Any = sorted(self.tokeniser.get_vocab().items())
@@ -302,10 +308,8 @@ class SubwordInput:
             # Truncation and padding are settings of the tokeniser's last call.
             content = json.loads(backend.to_str())
             rules = {name: value for name, value in content.items() if name not in ("truncation", "padding")}
-        prompt = {"prompt": self.prompt} if self.prompt else {}
-        return settings_hash(
-            {"kind": "subwords", "rules": rules, "max": self.max_tokens, "padding": self.padding, **prompt}
-        )
+        form = {"max": self.max_tokens, "full": self.full_length, "lower": self.lower, "prompt": self.prompt}
+        return settings_hash({"kind": "subwords", "rules": rules, "padding": self._pad_code, **form})
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """Tokenise the texts of a batch.
@@ -342,11 +346,24 @@ class SubwordInput:
 
     def _encoded(self, texts: Sequence[str]) -> tuple[Mapping[str, Any], NDArray[np.int64], NDArray[np.bool_]]:
         encoded = self.tokeniser(
-            prompted(self.prompt, texts), truncation=True, max_length=self.max_tokens, return_special_tokens_mask=True
+            self.prepared(texts), truncation=True, max_length=self.max_tokens, return_special_tokens_mask=True
         )
         rows = encoded["input_ids"]
-        length = self.max_tokens if self.padding == "max" else max(1, max(map(len, rows), default=1))
-        return encoded, *_table(rows, length, fill=self.tokeniser.pad_token_id or 0)
+        length = self.full_length or max(1, max(map(len, rows), default=1))
+        return encoded, *_table(rows, length, fill=self._pad_code)
+
+    def prepared(self, texts: Sequence[str]) -> list[str]:
+        """Put the prompt around texts, and make their letters small where the model learnt such texts.
+
+        Args:
+            texts: (N) texts.
+
+        Returns:
+            (N) texts as the tokeniser gets them.
+        """
+        # Letter by letter, as tokenisers do it: Python alone makes another sigma at the end of a word.
+        words = prompted(self.prompt, texts)
+        return ["".join(map(str.lower, text)) for text in words] if self.lower else words
 
     def distinct(self, batch: InputBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Find the texts with different sequences of tokens.
@@ -381,8 +398,7 @@ class SubwordInput:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.tokeniser.save_pretrained(folder / _TOKENISER)
-        settings = {"max_tokens": self.max_tokens, "token_mask": self.token_mask, "padding": self.padding}
-        write_settings(folder / _SUBWORDS, {**settings, "prompt": self.prompt})
+        write_settings(folder / _SUBWORDS, self.settings)
 
     @staticmethod
     def load(folder: Path) -> SubwordInput:
@@ -399,7 +415,7 @@ class SubwordInput:
         """
         from transformers import AutoTokenizer
 
-        settings = read_settings(folder / _SUBWORDS, ("max_tokens", "token_mask", "padding"), optional=("prompt",))
+        settings = read_settings(folder / _SUBWORDS, _SUBWORD_SETTINGS)
         try:
             tokeniser = AutoTokenizer.from_pretrained(
                 folder / _TOKENISER, local_files_only=True, trust_remote_code=False
@@ -410,6 +426,15 @@ class SubwordInput:
                 f"{folder / _TOKENISER} needs a tokeniser that transformers reads; {own or error}"
             ) from error
         return SubwordInput(tokeniser, **settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is saved beside the tokeniser: name -> plain value."""
+        return {name: getattr(self, name) for name in _SUBWORD_SETTINGS}
+
+    @property
+    def _pad_code(self) -> int:
+        return self.tokeniser.pad_token_id or 0
 
     @property
     def _mask_code(self) -> int | None:
@@ -630,7 +655,10 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
     if isinstance(input_spec, WordInput):
         limit = input_spec.max_tokens - 2  # Both marks are tokens.
         return sum(len(text) > limit and len(tokenise(text)) > limit for text in strings)
-    strings = prompted(getattr(input_spec, "prompt", ""), strings)
+    if isinstance(input_spec, SubwordInput):
+        strings = input_spec.prepared(strings)
+    else:
+        strings = prompted(getattr(input_spec, "prompt", ""), strings)
     sizes = [len(text.encode("utf-8", "replace")) for text in strings]
     if isinstance(input_spec, SubwordInput):
         # A subword has a byte or more.

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from subtext.data.batches import item_batch
 from subtext.data.features import FeatureInput
-from subtext.data.inputs import InputBatch, Tensors
-from subtext.data.pixels import PixelInput
+from subtext.data.inputs import Input, InputBatch, Tensors
+from subtext.data.pixels import PatchInput, PixelInput
 from subtext.data.text import SubwordInput
+from subtext.errors import RequirementError
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.dual import SingleTower
 from subtext.models.model import Branch, Model
@@ -57,7 +58,15 @@ def sample_inputs(model: Model, dataset: Dataset | None) -> Samples:
 
     Returns:
         The batches.
+
+    Raises:
+        RequirementError: For a model of variable image size.
     """
+    if isinstance(model.image.input_spec, PatchInput):
+        raise RequirementError(
+            "an export needs images of one size; this model reads them at their own aspect (NaFlex); copy the folder "
+            "of the run, which subtext.load opens"
+        )
     generator = torch.Generator().manual_seed(0)
     batches = {side: [_random(getattr(model, side), count, generator) for count in (1, 3)] for side in SIDES}
     if dataset is None:
@@ -104,6 +113,25 @@ def _random(branch: Branch, count: int, generator: torch.Generator) -> Tensors:
     rows = np.arange(count, dtype=np.int64)
     texts = [captions[row % len(captions)] for row in range(count)]
     return input_spec(InputBatch(texts, texts, rows, rows, Path()))
+
+
+def text_preparation(input_spec: Input) -> str:
+    """Describe what happens to texts before and behind the tokeniser.
+
+    Args:
+        input_spec: How the model reads texts.
+
+    Returns:
+        A sentence or two for people who use the weights without Subtext; "" for a model of words.
+    """
+    if not isinstance(input_spec, SubwordInput):
+        return ""
+    told = [f"Texts are cut at {input_spec.max_tokens} tokens"]
+    if input_spec.full_length:
+        told.append(f"filled up to {input_spec.full_length} on the right, without an attention mask")
+    steps = ["put into the prompt " + repr(input_spec.prompt)] if input_spec.prompt else []
+    steps += ["written in small letters"] if input_spec.lower else []
+    return f"{' and '.join(told)}." + (f" Before, they are {' and then '.join(steps)}." if steps else "")
 
 
 TOLERANCE = 1e-5
@@ -201,6 +229,7 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
         (folder / "preprocessor_config.json").write_text(processor + "\n", encoding="utf-8")
     card = model_card(public_record(record)).replace("library_name: subtext", "library_name: transformers")
     use = Path(__file__).with_name("use_of_transformers.md").read_text(encoding="utf-8")
+    use = use.replace("{texts}", text_preparation(model.text.input_spec))
     before, after = card[: card.index("## Use")], card[card.index("## Limits") :]
     (folder / "README.md").write_text(before + use + after, encoding="utf-8")
 

@@ -22,8 +22,9 @@ from subtext.core import Embeddings, Encoded
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Tensors
 from subtext.data.pixels import PixelInput
+from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError
-from subtext.interop.hub import Samples, difference, public_record
+from subtext.interop.hub import Samples, difference, public_record, text_preparation
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gaussian import Gaussian
@@ -95,7 +96,8 @@ scores = about["scale"] * cosines + about["shift"]
 def write_graph(model: Model, side: str, samples: Samples, folder: Path) -> float:
     """Write SIDE.onnx and the assets of its inputs.
 
-    The graph takes any number of items and any length of text; images have the model's size. The difference is that
+    The graph takes any number of items and any length of text (that of its training for SigLIP); images have the
+    model's size. The difference is that
     of a component of the vectors, which ONNX Runtime computes on the processor.
 
     Args:
@@ -113,7 +115,8 @@ def write_graph(model: Model, side: str, samples: Samples, folder: Path) -> floa
     names = [name for name in INPUTS if name in batches[-1]]
     example = max(batches, key=lambda batch: len(batch["ids"]))
     axes = {axis: torch.export.Dim(axis, max=65536) for axis in FREE_AXES}
-    dynamic = tuple({index: axes[axis] for index, axis in enumerate(INPUTS[name]) if axis in axes} for name in names)
+    free = _free_axes(branch)
+    dynamic = tuple({index: axes[axis] for index, axis in enumerate(INPUTS[name]) if axis in free} for name in names)
     with _quiet_exporter():
         torch.onnx.export(
             Exportable(branch, names).eval(),
@@ -171,12 +174,19 @@ def write_description(
     (folder / "README.md").write_text(f"{before}## Use\n{_USE}\n## Limits\n{after}", encoding="utf-8")
 
 
+def _free_axes(branch: Branch) -> tuple[str, ...]:
+    """The axes of any size; a model that learnt with texts of one length reads no others."""
+    full = isinstance(branch.input_spec, SubwordInput) and branch.input_spec.full_length
+    return FREE_AXES[:1] if full else FREE_AXES
+
+
 def _inputs(branch: Branch, batch: Tensors) -> dict[str, Any]:
     """Types and axes of a side's inputs, and how they are prepared."""
+    free = _free_axes(branch)
     inputs = {
         name: {
             "type": str(batch[name].dtype).removeprefix("torch."),
-            "axes": [axis if axis in FREE_AXES else int(batch[name].shape[index]) for index, axis in enumerate(axes)],
+            "axes": [axis if axis in free else int(batch[name].shape[index]) for index, axis in enumerate(axes)],
         }
         for name, axes in INPUTS.items()
         if name in batch
@@ -192,7 +202,8 @@ def _inputs(branch: Branch, batch: Tensors) -> dict[str, Any]:
     elif isinstance(input_spec, FeatureInput):
         preparation = {"kind": "features", "how": "precomputed, as for training; mask is true where a region is"}
     else:
-        preparation = {"kind": "words", "how": "codes of the files in assets/text; mask is true where a token is"}
+        how = "codes of the files in assets/text; mask is true where a token is"
+        preparation = {"kind": "words", "how": f"{how}. {text_preparation(input_spec)}".rstrip(". ")}
     return {"inputs": inputs, **preparation}
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Input
-from subtext.data.pixels import PixelInput
+from subtext.data.pixels import PATCHES, PatchInput, PixelInput
 from subtext.data.regions import BOX
 from subtext.data.starter import NAME as STARTER
 from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
@@ -327,7 +327,8 @@ def dual_sides(
         RequirementError: For a prompt without the place of the text, and for a model that is not available.
     """
     from subtext.models.encoders.dual import Dual, OpenClip, module_folder
-    from subtext.models.encoders.hub import preprocessing_of
+    from subtext.models.encoders.families import text_form
+    from subtext.models.encoders.hub import patching_of, preprocessing_of
     from subtext.models.encoders.language import tokeniser
 
     if prompt and prompt.count("{}") != 1:
@@ -352,20 +353,37 @@ def dual_sides(
     else:
         name = name if saved is not None else module_folder(name)
         dual = Dual.open(name, weights=weights, assets=saved)
+        variable = getattr(dual.image, "variable", False)
+        if variable and pixels != PixelOptions():
+            raise RequirementError(
+                "image_size, resize, flip, min_crop_area and random_erasing are for images of one size; "
+                f"{name} reads them at their own aspect (NaFlex); leave them out"
+            )
         if saved_text is not None:
             text_input = SubwordInput.load(saved_text)
         else:
             pixels = replace(pixels, image_size=pixels.image_size or dual.image.size)
-            numbers, tokens = preprocessing_of(name, option="model"), tokeniser(name, option="model")
-            longest = min(dual.text.longest, int(getattr(tokens, "model_max_length", dual.text.longest)))
+            tokens = tokeniser(name, option="model")
+            if not variable:
+                numbers = preprocessing_of(name, option="model")
+            form, note = text_form(dual.text.config, tokens, dual.text.longest)
+            assert form.longest is not None
             text_input = SubwordInput(
                 tokens,
-                max_tokens=min(max_tokens or longest, longest),
+                max_tokens=min(max_tokens or form.longest, form.longest),
                 token_mask=token_mask,
-                padding="max" if dual.text.full_length else "longest",
-                prompt=prompt,
+                full_length=dual.text.longest if form.full_length else 0,
+                lower=form.lower,
+                prompt=prompt or form.prompt,
+                note=note and f"{name}: {note}",
             )
-    image_input = _pixel_input(saved, pixels, numbers)
+    image_input: Input
+    if saved is not None and (saved / PATCHES).is_file():
+        image_input = PatchInput.load(saved)
+    elif saved is None and getattr(dual.image, "variable", False):
+        image_input = PatchInput(**vars(patching_of(name, option="model")))
+    else:
+        image_input = _pixel_input(saved, pixels, numbers)
     return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from subtext.data.atomic import write_folder
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import image_stamp, read_bytes
+from subtext.data.image_files import image_stamp, limit_pixels, most_pixels, read_bytes
 from subtext.data.output_cache import OutputCache
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
@@ -326,6 +326,7 @@ class _Worker:
         store: The index.
         absent: What `_absent` gives, where renamed items keep their vectors.
         verify_files: See `ingest`.
+        pixels: The largest image that is decoded.
     """
 
     model: Model
@@ -336,6 +337,7 @@ class _Worker:
     store: Store | None = None
     absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
     verify_files: bool = False
+    pixels: int = field(default_factory=most_pixels)
 
     def __call__(self, chunk: Chunk) -> Prepared:
         side, new, amended = chunk.side, list[int](), list[IndexEntry]()
@@ -379,6 +381,7 @@ class _OnCluster:
         import ray
 
         self.worker: _Worker = ray.get(stored)
+        limit_pixels(self.worker.pixels / 1_000_000)
 
     def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, list[Any]]:
         try:

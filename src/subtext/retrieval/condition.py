@@ -13,7 +13,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.dates import END, Interval, read_date, year_interval, year_of
+from subtext.data.dates import END, DateInterval, read_date, year_interval, year_of
 from subtext.errors import RequirementError
 from subtext.retrieval.answer import DateCounts
 from subtext.retrieval.stores.facets import DATE, ID, NUMBER, ORDER, TEXT, Condition, Place, Test, Value, place_of
@@ -28,7 +28,7 @@ _QUOTED = r"""(["'])((?:(?!\1).|\1\1)*)\1"""
 _WHOLE, _NEXT = re.compile(_QUOTED, re.S), re.compile(rf"\s*(?:{_QUOTED}\s*(?=,|$)|([^,]*))(?:,|$)", re.S)
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(\.\d+)?(?:e[+-]?\d+)?|[+-]?(\.\d+)", re.ASCII | re.I)
 """A number; 007 is a name, and -0043 a year."""
-_EVER = Interval(-END, END, "")
+_EVER = DateInterval(-END, END, "")
 
 
 SUGGESTED = 3
@@ -337,7 +337,7 @@ def _resolved(view: View, side: Side, condition: Condition) -> Condition:
     return replace(condition, test="!=" if condition.test == "!=" else "in", value=[ids.get(it, it) for it in names])
 
 
-def _dates_of(condition: Condition) -> list[Interval]:
+def _dates_of(condition: Condition) -> list[DateInterval]:
     """The dates that the values of a condition may mean: a whole number may be a year."""
     return condition.dates + [
         year_interval(value) for value in condition.others if type(value) is int and abs(value) <= 9999
@@ -371,7 +371,7 @@ def _alternatives(view: View, side: Side, condition: Condition) -> list[list[Con
     return found
 
 
-def _years(field: str, test: str, interval: Interval, *, certain: bool) -> list[Condition]:
+def _years(field: str, test: str, interval: DateInterval, *, certain: bool) -> list[Condition]:
     """What fulfils a condition on a date among the numbers of a field, as years."""
     first, last = interval.first, interval.last
     lowest = year_of(last + 1) if test == ">" else year_of(first)

@@ -137,8 +137,7 @@ class TextSide:
             spec.save(folder)
         else:
             (folder / TOKENISER).write_text(spec.tokeniser.rules, encoding="utf-8")
-            tokeniser = {"max_tokens": spec.max_tokens, "padding": spec.padding, "prompt": spec.prompt}
-            tokeniser["pad"] = spec.tokeniser.pad_token_id
+            tokeniser = {**spec.settings, "pad": spec.tokeniser.pad_token_id}
         arrays = [np.ascontiguousarray(array, dtype=np.float32).ravel() for array in self.arrays.values()]
         np.save(folder / ARRAYS, np.concatenate(arrays), allow_pickle=False)
         about = {

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from subtext.data.dates import Interval, days
+from subtext.data.dates import DateInterval, days
 from subtext.data.features import FeatureInput
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
@@ -135,7 +135,7 @@ def _form(form: type[FormT]) -> Callable[[Request], FormT]:
     """A dependency that reads the body, in the thread of the request: FastAPI would in the one that all wait for."""
 
     def read(request: Request) -> FormT:
-        return schemas.from_json(form, bytes(request.scope["subtext.body"]))
+        return schemas.from_json(form, request.scope["subtext.body"])
 
     return read
 
@@ -157,7 +157,7 @@ def search_by_image(
     form: Annotated[schemas.ImageSearch, QueryParameters()],
 ) -> schemas.Results:
     """The images, or texts, that best match the image in the body. It is not stored."""
-    image = bytes(request.scope["subtext.body"])
+    image = request.scope["subtext.body"]
     library = server.library(form.index)
     spec, read = library.index.model.image.input_spec, cast(Any, None)
     if isinstance(spec, PixelInput) and not form.rerank:
@@ -369,7 +369,7 @@ def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters(
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:
     values = view.values(side, name, limit=COMMON_VALUES, max_distinct=MAX_CHOICES)
     if values.date_range is not None and is_of_dates(view, side, name):
-        low_day, high_day = days(Interval(*values.date_range, ""))
+        low_day, high_day = days(DateInterval(*values.date_range, ""))
         return schemas.Facet(
             name=name, kind="date", count=values.distinct, values=[], low=low_day or None, high=high_day or None
         )

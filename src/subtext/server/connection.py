@@ -148,7 +148,7 @@ class Connection(HttpToolsProtocol):
         # What still comes is not read: a client that is closed at once may lose the answer, or come again at once.
         self.deaf = True
         self._unset_keepalive_if_required()
-        self.loop.call_later(LINGER_SECONDS, self.end)
+        self.loop.call_later(HEAD_SECONDS if self.running else LINGER_SECONDS, self.end)
         if self.running:
             # An answer to an earlier request is on its way, and nothing can be told before it.
             return

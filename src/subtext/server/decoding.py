@@ -15,7 +15,6 @@ import struct
 import subprocess
 import sys
 import threading
-import warnings
 import zipfile
 from contextlib import suppress
 from http import HTTPStatus
@@ -26,7 +25,7 @@ from typing import IO, Any
 
 from PIL import Image, UnidentifiedImageError
 
-from subtext.data.image_files import BROKEN, open_image, prepare_decoder, read_square
+from subtext.data.image_files import BROKEN, identify, open_image, prepare_decoder, read_square
 from subtext.errors import DataError
 from subtext.server.refusal import RETRY_SECONDS, Refusal
 
@@ -111,19 +110,16 @@ def _header(data: bytes, formats: tuple[str, ...] | None, pixels: int) -> tuple[
     """The format of an image, and its pixels, times HEAVY; raises one of _NO_IMAGE.
 
     Raises:
-        DecompressionBombError: For more pixels than Pillow takes.
         DataError: If a format needs a package.
         Refusal: For too many scans.
     """
     require_few_scans(data, pixels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        prepare_decoder(data[:64], "it")
-        # Pillow knows HEIF from the first file on.
-        registered = formats and tuple(form for form in formats if form != "HEIF" or form in Image.OPEN)
-        with Image.open(BytesIO(data), formats=registered) as image:
-            form = str(image.format)
-            return form, image.width * image.height * HEAVY.get(form, 1)
+    prepare_decoder(data[:64], "it")
+    # Pillow knows HEIF from the first file on.
+    registered = formats and tuple(form for form in formats if form != "HEIF" or form in Image.OPEN)
+    with identify(BytesIO(data), "it", registered) as image:
+        form = str(image.format)
+        return form, image.width * image.height * HEAVY.get(form, 1)
 
 
 def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
@@ -142,9 +138,6 @@ def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
     """
     try:
         form, size = _header(data, tuple(FORMATS), pixels)
-    except Image.DecompressionBombError as problem:
-        sentence = f"an image may have {pixels:,} pixels; this one has more"
-        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence) from problem
     except (DataError, *_NO_IMAGE) as problem:
         sentence = f"the image cannot be used: it needs {', '.join(FORMATS)}; this is another kind of file"
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence) from problem
@@ -178,8 +171,8 @@ def thumbnail(data: bytes, size: int, *, pixels: int) -> bytes:
         form, count = _header(data, None, pixels)
         if form != "JPEG" and count > pixels:
             raise too_large
-        image = open_image(data, at_least=size)
-    except (DataError, Image.DecompressionBombError, *_NO_IMAGE) as problem:
+        image = open_image(data, at_least=size, thumbnail=True)
+    except (DataError, *_NO_IMAGE) as problem:
         raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be shown") from problem
     image.thumbnail((size, size), Image.Resampling.LANCZOS)
     buffer = BytesIO()
@@ -201,7 +194,7 @@ class Decoder:
         self._turn = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def check(self, data: bytes) -> str:
+    def check(self, data: bytes | bytearray) -> str:
         """Decode an uploaded image, to know that it can be.
 
         Args:
@@ -216,7 +209,7 @@ class Decoder:
         """
         return str(self._ask({"work": "check"}, data)[0]["suffix"])
 
-    def square(self, data: bytes, settings: dict[str, Any]) -> tuple[int, bytes]:
+    def square(self, data: bytes | bytearray, settings: dict[str, Any]) -> tuple[int, bytes]:
         """Decode an uploaded image as a square; raises as `check`.
 
         Args:
@@ -229,7 +222,7 @@ class Decoder:
         answer, pixels = self._ask({"work": "square", "settings": settings}, data)
         return int(answer["size"]), pixels
 
-    def image(self, data: bytes) -> Image.Image:
+    def image(self, data: bytes | bytearray) -> Image.Image:
         """Decode an uploaded image, scaled down to LONGEST_SIDE; raises as `check`.
 
         Args:
@@ -261,7 +254,7 @@ class Decoder:
         with self._turn:
             self._end()
 
-    def _ask(self, job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    def _ask(self, job: dict[str, Any], data: bytes | bytearray) -> tuple[dict[str, Any], bytes]:
         """What the child answers.
 
         Raises:
@@ -322,7 +315,7 @@ class Decoder:
             self._child = None
 
 
-def _write(to: IO[bytes] | None, facts: dict[str, Any], data: bytes) -> None:
+def _write(to: IO[bytes] | None, facts: dict[str, Any], data: bytes | bytearray) -> None:
     if to is None:
         raise OSError("there is no pipe")
     to.write(json.dumps({**facts, "bytes": len(data)}).encode() + b"\n")
@@ -359,7 +352,8 @@ def _done(job: dict[str, Any], data: bytes, pixels: int) -> tuple[dict[str, Any]
         if job["work"] == "square":
             square = read_square(data, **job["settings"])
             return {"size": len(square)}, square.tobytes()
-        image = open_image(data, at_least=64 if job["work"] == "check" else LONGEST_SIDE // 2)
+        check = job["work"] == "check"
+        image = open_image(data, at_least=64 if check else LONGEST_SIDE // 2, thumbnail=check)
     except DataError as problem:
         if isinstance(problem.__cause__, MemoryError):
             raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MUCH) from problem

@@ -215,7 +215,7 @@ class FieldsQuery(Form):
     index: LibraryName = None
 
 
-def from_json(form: type[FormT], body: bytes) -> FormT:
+def from_json(form: type[FormT], body: bytes | bytearray) -> FormT:
     """A form from the body of a request.
 
     Args:

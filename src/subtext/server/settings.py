@@ -61,7 +61,7 @@ class Settings:
         limits: The cost that a request may have.
     """
 
-    indexes: tuple[str, ...]
+    indexes: tuple[str, ...] = field(repr=False)  # An address may hold a password.
     run: str | None = None
     model: str | None = None
     features: str | None = None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from subtext.api.load import open_run
@@ -35,6 +36,8 @@ T = TypeVar("T")
 
 BATCH = 64
 """Queries in a batch, at most."""
+HINTING = 64
+"""Groups of clients, by address, of which each gets suggestions for one query at a time."""
 CHECK_SECONDS = 5.0
 """Seconds between checks whether an index was re-embedded, or items were deleted, by another process."""
 
@@ -122,6 +125,24 @@ class Waiting:
     future: Future[Any] = field(default_factory=Future)
 
 
+class _Failing:
+    """What fails in here is raised where those wait whom it concerns."""
+
+    def __init__(self, waiting: Sequence[Waiting]) -> None:
+        self.waiting = waiting
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        for one in self.waiting:
+            if problem is not None and not one.future.done():
+                one.future.set_exception(problem)
+        return problem is not None
+
+
 class Batcher:
     """Answers the queries of many clients on one index: one thread answers those that wait as one batch.
 
@@ -144,7 +165,7 @@ class Batcher:
         self._cache: Cache[Answer] = Cache(cached_hits)
         self._queue: deque[Waiting] = deque()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="answers")
-        self._hinting = threading.Lock()
+        self._hinting = [threading.Lock() for _ in range(HINTING)]
 
     def answer(self, query: Query, *, client: str = "", rerank: Reranker | None = None) -> Answer:
         """The answer, from the cache where the index has not changed.
@@ -161,15 +182,14 @@ class Batcher:
             Refusal: If it takes too long, and what `Index.answer` raises.
         """
         if rerank is not None:
-            return self._with_hints(
-                self.run(lambda index: index.answer(query, rerank=rerank, hints=False), client=client), query
-            )
+            answer = self.run(lambda index: index.answer(query, rerank=rerank, hints=False), client=client)
+            return self._with_hints(answer, query, client)
         cached = self._cache.get((state_of(self.current_index()), query.cache_key))
         self.metrics.event("cache_misses" if cached is None else "cache_hits")
         if cached is not None:
             return cached
         answer, state = self._wait(Waiting(client, query))
-        answer = self._with_hints(answer, query)
+        answer = self._with_hints(answer, query, client)
         if state_of(self.current_index()) == state:  # Else the hints are of another moment than the answer.
             self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
         return answer
@@ -193,9 +213,9 @@ class Batcher:
         """Finish the queue, then end the thread."""
         self._thread.shutdown(wait=True)
 
-    def _with_hints(self, answer: Answer, query: Query) -> Answer:
-        """In the thread of the request, as others wait for the one that answers; and one at a time."""
-        with self._hinting:
+    def _with_hints(self, answer: Answer, query: Query, client: str) -> Answer:
+        """In the thread of the request, as others wait for the one that answers; and one at a time for a client."""
+        with self._hinting[hash(client) % HINTING]:
             return self.current_index().with_hints(answer, query)
 
     def _wait(self, waiting: Waiting) -> Any:
@@ -210,47 +230,45 @@ class Batcher:
 
     def _answer_queue(self) -> None:
         """Answer a batch of those that wait; the turns of queries that joined another's batch have nothing to do."""
-        try:
-            index = self.current_index()
-        except BaseException as problem:  # noqa: BLE001  (raised where a client waits)
-            while self._queue:
-                waiting = self._queue.popleft()
-                if waiting.future.set_running_or_notify_cancel():
-                    waiting.future.set_exception(problem)
-            return
-        batch = self._batch(index)
-        queries = [one for one in batch if isinstance(one.work, Query)]
-        if queries:
-            self.metrics.batch(len(queries))
-            state: Hashable = None
-            answers: Sequence[Answer | BaseException]
+        batch: list[Waiting] = []
+        with _Failing(batch):
+            index: Index | None = None
             try:
-                # One moment: the answers are remembered as those of this state.
-                with index.store.reading():
-                    state = state_of(index)
-                    answers = index.answer_many([one.work for one in queries], hints=False)  # type: ignore[misc]
-            except BaseException as problem:  # noqa: BLE001
-                answers = [problem] * len(queries)
-            for one, answer in zip(queries, answers, strict=True):
-                if isinstance(answer, Answer):
-                    one.future.set_result((answer, state))
-                else:
-                    one.future.set_exception(answer)
-        for one in batch:
-            if not isinstance(one.work, Query):
-                try:
-                    one.future.set_result(one.work(index))
-                except BaseException as problem:  # noqa: BLE001
-                    one.future.set_exception(problem)
+                index = self.current_index()
+            finally:
+                batch += self._batch(index)
+            queries = [one for one in batch if isinstance(one.work, Query)]
+            with _Failing(queries):
+                self._answer(index, queries)
+            for one in batch:
+                if not isinstance(one.work, Query):
+                    with _Failing([one]):
+                        one.future.set_result(one.work(index))
 
-    def _batch(self, index: Index) -> list[Waiting]:
-        """Take from the queue what is answered next: one of each client, and all that adds little."""
+    def _answer(self, index: Index, waiting: Sequence[Waiting]) -> None:
+        """Answer queries as one batch."""
+        if not waiting:
+            return
+        self.metrics.batch(len(waiting))
+        # One moment: the answers are remembered as those of this state.
+        with index.store.reading():
+            state = state_of(index)
+            answers = index.answer_many([one.work for one in waiting if isinstance(one.work, Query)], hints=False)
+        for one, answer in zip(waiting, answers, strict=True):
+            if isinstance(answer, Answer):
+                one.future.set_result((answer, state))
+            else:
+                one.future.set_exception(answer)
+
+    def _batch(self, index: Index | None) -> list[Waiting]:
+        """Take from the queue what is answered next: one of each client, and all that adds little; else all."""
         batch: list[Waiting] = []
         later: list[Waiting] = []
         taken: set[str] = set()
         while self._queue and len(batch) < BATCH:
             waiting = self._queue.popleft()
-            alone = not (isinstance(waiting.work, Query) and index.batches(waiting.work))
+            together = isinstance(waiting.work, Query) and index is not None and index.batches(waiting.work)
+            alone = index is not None and not together
             if alone and waiting.client in taken:
                 later.append(waiting)
             elif waiting.future.set_running_or_notify_cancel():

@@ -66,7 +66,8 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
     parameter_groups(setup.model, plan)
     batches_of(train, plan, epoch=0, seed=0, processes=processes.count)
     cut = cut_note(setup.model.text.input_spec, train.texts.values)
-    notes = [*_groups(train), *_weights(setup), *filter(None, [cut])]
+    note = getattr(setup.model.text.input_spec, "note", "")
+    notes = [*_groups(train), *_weights(setup), *filter(None, [cut, note])]
     norms = batch_norms(setup)
     if norms and plan.grad_cache_chunk:
         raise TrainingError(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -168,21 +168,19 @@ def _locked(path: Path) -> tuple[int, str]:
     """The descriptor of the locked file, or who has the lock."""
     file = path / LOCK
     while True:
-        with written_to(file):
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        with ExitStack() as closing:
+            with written_to(file):
+                descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+            closing.callback(os.close, descriptor)
             busy = acquire(
                 descriptor, file, verb="subtext train", advice="train in a folder on another disk, such as a local one"
             )
+            if busy:
+                return -1, busy
             # A training that ended meanwhile has removed the file that was opened here.
-            if busy or (file.exists() and os.path.samestat(file.stat(), os.fstat(descriptor))):
-                if busy:
-                    os.close(descriptor)
-                return descriptor, busy
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+            if file.exists() and os.path.samestat(file.stat(), os.fstat(descriptor)):
+                closing.pop_all()
+                return descriptor, ""
 
 
 def starting_record(

@@ -120,7 +120,7 @@ def test_columns_are_typed_and_mixed_ones_reported(images: Path, tmp_path: Path)
         "year": ["1950", "c. 1951", "1952"], "size": [1.5, 2, None], "day": ["05.03.2021", "06.03.2021", "2021/03/07"],
         "code": ["007", "008", "009"],
     }  # fmt: skip
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         "list.csv: column 'year' has 2 numbers and 'c. 1951' (line 3); < and > compare its numbers and its dates, and "
         "pass over the others"
     ]
@@ -238,7 +238,7 @@ def test_conflicting_metadata_of_an_image_is_reported(images: Path, tmp_path: Pa
     (tmp_path / "list.csv").write_text("\n".join(["image,text,year,box,language", *rows]))
     data = read(tmp_path / "list.csv", images=images)
     assert data.images.metadata["year"] == [1950, 1950] and data.images.metadata["box"] == ["x", None]
-    assert [str(problem) for problem in data.problems if not problem.fatal] == [
+    assert [str(problem) for problem in data.problems if not (problem.fatal or "in no row" in problem.what)] == [
         "line 3: an image has one value of 'year'; 'red.png' has '1950' and '1951'; the first is kept",
         "line 4: an image has one value of 'box'; 'red.png' has 'x' and 'z'; the first is kept",
     ]
@@ -252,7 +252,7 @@ def test_excel_number_and_date_formats_are_parsed(images: Path, tmp_path: Path) 
     assert data.images.metadata == {
         "price": [12.5, -3], "day": ["1.3.2001", "31.12.2001"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
     }  # fmt: skip
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and "
         "pass over the others"
     ]
@@ -268,7 +268,7 @@ def test_ambiguous_numbers_and_dates_are_reported(images: Path, tmp_path: Path) 
     data = read(tmp_path / "list.csv", images=images)
     assert data.images.metadata["price"] == ["1,250", "12,50", None] and data.images.metadata["size"] == [2, 2.5, None]
     told = "< and > compare its numbers and its dates, and pass over the others"
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         f"list.csv: column 'price' has 2 unclear numbers such as '1,250' (line 2); {told}",
         "list.csv: column 'day' has '03/05/2021' (line 2), which is read as 2021-05-03: the day stands before the "
         "month",
@@ -306,7 +306,7 @@ def test_columns_of_one_name_or_none_are_read(images: Path, tmp_path: Path, form
     data = read(odd(tmp_path, form), images=images)
     number = 1 if form == "csv" else "1"
     assert data.images.metadata == {"place": ["Paris, Texas"], "column 4": [number], "place (2)": ["Rome"]}
-    assert [problem.what for problem in data.problems] == [
+    assert [problem.what for problem in data.problems if "in no row" not in problem.what] == [
         "needs columns with different names; the later ones are read as 'place (2)'",
         "has columns without a name; they are read as 'column 4'",
     ]
@@ -315,8 +315,8 @@ def test_columns_of_one_name_or_none_are_read(images: Path, tmp_path: Path, form
 @pytest.mark.parametrize("form", ["csv", "jsonl", "xlsx", "parquet"])
 def test_cell_is_a_list_only_in_named_columns(images: Path, tmp_path: Path, form: str) -> None:
     row = {
-        "image": "red.png", "text": "a; b", "Keywords": "law; court, high | x", "tags": "a, b, a", "place": "Paris; Rome",
-        "Wörter": "c;d",
+        "image": "red.png", "text": "a; b", "Keywords": "law; court, high | x", "tags": "a, b, a",
+        "place": "Paris; Rome", "Wörter": "c;d",
     }  # fmt: skip
     path = tmp_path / f"list.{form}"
     if form == "jsonl":
@@ -381,7 +381,7 @@ def test_cells_of_every_type_are_read_or_named(images: Path, tmp_path: Path) -> 
         "price": [12.5, None, 3], "share": [0.5, None, "-inf"], "size": [{"width": 7, "of": {"it": "x"}}] * 3,
         "long": [2**64 - 1, 1, 2], "day": ["1890-01-02", "0001-01-01", None], "note": ["x y", "", "z"],
     }  # fmt: skip
-    assert [str(problem) for problem in data.problems] == [
+    assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
         "row 1: 'bytes' is bytes, which cannot be shown or searched; it is left out"
     ]
 
@@ -403,4 +403,5 @@ def test_cells_that_no_index_holds_are_a_problem_of_their_row(
     (tmp_path / "list.jsonl").write_text('{"image": "red.png", "text": "a", ' + line + "}\n" + good)
     data = read(tmp_path / "list.jsonl", images=images, on_error="skip")
     assert data.images.ids == ["blue.png"] and data.images.metadata == {"m": ["inf"]}
-    assert [told in str(problem) and problem.where == "line 1" for problem in data.problems] == [True]
+    of_row = [problem for problem in data.problems if problem.fatal]
+    assert [told in str(problem) and problem.where == "line 1" for problem in of_row] == [True]

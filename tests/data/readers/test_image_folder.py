@@ -79,7 +79,7 @@ def test_image_folder_is_a_dataset(tmp_path: Path) -> None:
     assert len(np.unique(data.images.groups)) == len(IDS)
     assert [str(note) for note in data.problems if not note.fatal] == [
         f"{tmp_path.name}: left out: 2 hidden images (._a.JPG)",
-        f"{tmp_path.name}: 1 file of the folder left out, for it takes images only (.txt)",
+        f"{tmp_path.name}: 1 file of the folder left out, for it takes images only (1 .txt)",
     ]
     assert read(tmp_path / "2021").images.ids == ["copy of b.png", "d.tif", "may/e.gif"]
 
@@ -108,6 +108,88 @@ def test_heic_and_avif_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install '\.\[heic\]'"):
         read(tmp_path, verify=True)
+
+
+def test_all_suffixes_are_read_or_counted(tmp_path: Path) -> None:
+    image = Image.new("RGB", (32, 32), (9, 200, 9))
+    read_ones = {
+        "a.jfif": "JPEG",
+        "b.JP2": "JPEG2000",
+        "c.j2k": "JPEG2000",
+        "d.ppm": "PPM",
+        "e.mpo": "MPO",
+        "f.jpe": "JPEG",
+    }
+    for name, form in read_ones.items():
+        image.save(tmp_path / name, form)
+    others = {"svg": 1, "CR2": 3, "nef": 2, "dng": 1, "arw": 1, "pdf": 2, "mp4": 1, "mov": 1, "psd": 1}
+    for suffix, count in others.items():
+        for number in range(count):
+            (tmp_path / f"{number}.{suffix}").write_bytes(b"x")
+    (tmp_path / "noname").write_bytes(b"x")
+    data = read(tmp_path, verify=True)
+    assert data.images.ids == sorted(read_ones)
+    counted = "3 .cr2, 2 .nef, 2 .pdf, 1 .arw, 1 .dng, 1 .mov, 1 .mp4, 1 .psd, 1 .svg, 1 no suffix"
+    assert str(data.problems[0]).endswith(f"14 files of the folder left out, for it takes images only ({counted})")
+
+
+XMP_TEXT = (
+    '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description xmlns:p="http://ns.adobe.com/photoshop/1.0/" p:Headline="{}" {}/></rdf:RDF></x:xmpmeta>'
+)
+
+
+@pytest.mark.parametrize(
+    ("sidecars", "texts", "notes"),
+    [
+        ({"a.xmp": ""}, {"a.jpg": "a.xmp", "a.png": "a.xmp"}, 2),
+        ({"a.xmp": "PNG"}, {"a.png": "a.xmp"}, 1),
+        ({"a.xmp": "jpeg"}, {"a.jpg": "a.xmp"}, 1),
+        ({"a.xmp": ".NEF"}, {}, 2),
+        ({"a.xmp": "PNG", "a.jpg.xmp": ""}, {"a.png": "a.xmp", "a.jpg": "a.jpg.xmp"}, 1),
+        ({"a.jpg.xmp": "", "a.png.XMP": ""}, {"a.png": "a.png.XMP", "a.jpg": "a.jpg.xmp"}, 0),
+        ({"a.XMP": "png", "a.xmp": "png"}, {"a.png": "a.XMP"}, 3),
+        ({"b.xmp": "", "c/a.xmp": ""}, {}, 1),
+    ],
+)
+def test_sidecar_belongs_to_the_file_that_it_names(
+    tmp_path: Path, sidecars: dict[str, str], texts: dict[str, str], notes: int
+) -> None:
+    for name in ("a.jpg", "a.png"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    for name, suffix in sidecars.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        said = f'p:SidecarForExtension="{suffix}"' if suffix else ""
+        (tmp_path / name).write_text(XMP_TEXT.format(name, said))
+    data = read(tmp_path)
+    assert {data.images.ids[image]: data.texts.values[text] for image, text in data.links.tolist()} == texts
+    about = [problem for problem in data.problems if "'" in problem.what or "sidecar" in problem.what]
+    assert len(about) == notes, list(map(str, data.problems))
+
+
+def test_of_two_sidecars_the_one_in_use_is_named(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    for name in ("a.xmp", "a.jpg.xmp"):
+        (tmp_path / name).write_text(XMP_TEXT.format(name, ""))
+    data = read(tmp_path)
+    assert data.texts.values == ["a.jpg.xmp"]
+    assert [str(problem) for problem in data.problems] == [
+        "image a.jpg: has 2 sidecars; 'a.jpg.xmp' is read, and 'a.xmp' is not"
+    ]
+
+
+def test_first_page_of_several_is_read_with_a_note(tmp_path: Path) -> None:
+    pages = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue", "lime")]
+    (tmp_path / "p").mkdir()
+    for name in "ab":
+        pages[0].save(tmp_path / "p" / f"{name}.tif", save_all=True, append_images=pages[1:])
+    sentence = "has 3 pages; the first is read"
+    for verify in (False, True):
+        assert [str(note) for note in read(tmp_path / "p", verify=verify).problems] == [
+            f"image a.tif: {sentence}", f"image b.tif: {sentence}"
+        ]  # fmt: skip
+    (tmp_path / "t.csv").write_text("image,caption\np/a.tif,One\n")
+    assert [str(note) for note in read(tmp_path / "t.csv", verify=True).problems] == [f"image p/a.tif: {sentence}"]
 
 
 def test_folder_without_images_raises(tmp_path: Path) -> None:
@@ -410,7 +492,8 @@ def test_images_missing_from_table_are_counted(tmp_path: Path) -> None:
     (folder / "images").mkdir()
     (folder / "a.JPG").rename(folder / "images" / "a.JPG")
     assert [str(problem) for problem in read(folder).problems] == [
-        "photos: 4 images of the folder are in no row of list.csv and are left out, first b.png"
+        "photos: 4 images of the folder are in no row of list.csv and are left out, first b.png; `subtext data check "
+        "--unmatched FILE` lists them"
     ]
     (folder / "list.csv").write_text("image,text\na.JPG,b\n")
     assert "photos: 6 images" in str(read(folder).problems[0]), "paths may start in the folder `images`"

@@ -59,9 +59,10 @@ def test_iiif_presentation_2(tmp_path: Path) -> None:
         read(tmp_path)
     data = read(tmp_path, on_error="skip", verify=True)
     assert data.images.ids == ["one a.jpg", "scans/page-2.png"]
-    assert data.texts.values == ["Book of Hours", "A book & its pages"]
-    assert len(data.links) == 4, "the texts of a manifest are those of each of its canvases"
-    assert data.images.metadata == {
+    assert data.texts.values == ["Book of Hours", "A book & its pages", "Ein Buch"]
+    assert data.texts.metadata["language"] == ["und", "en", "de"]
+    assert len(data.links) == 6, "the texts of a manifest are those of each of its canvases"
+    assert {name: column for name, column in data.images.metadata.items() if name != "language"} == {
         "place": [["Paris", "Lyon"]] * 2, "date": ["1450"] * 2, "credit": ["Example Library"] * 2,
         "rights": ["https://creativecommons.org/publicdomain/zero/1.0/"] * 2, "label": ["f. 1r", "f. 2r"],
     }  # fmt: skip
@@ -87,9 +88,10 @@ def test_iiif_presentation_3(tmp_path: Path) -> None:
     }
     (tmp_path / "a.json").write_text(json.dumps(manifest, ensure_ascii=False))
     data = read(images(tmp_path, "map.tif"))
-    assert data.texts.values == ["Map of Łódź", "The front."]
+    assert data.texts.values == ["Map of Łódź", "Karte", "The front."]
+    assert data.texts.metadata["language"] == ["en", "de", "en"]
     wanted = {"keywords": ["map", "city"], "credit": "City Archive", "date": "1821-05-01", "label": "recto"}
-    assert {name: column[0] for name, column in data.images.metadata.items()} == wanted
+    assert {name: column[0] for name, column in data.images.metadata.items() if name != "language"} == wanted
     assert read(tmp_path, text_fields="keywords").texts.values == ["map", "city"]
 
 
@@ -103,6 +105,62 @@ def test_manifest_without_canvases_raises(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(f'{{"@context": "{PRESENTATION}3/context.json", ')
     with pytest.raises(DataError, match=r"c.json needs to be a JSON object"):
         read(tmp_path)
+
+
+def labelled(folder: Path, name: str, **more: object) -> None:
+    """A manifest of Presentation 3 with one canvas, whose image is NAME.jpg."""
+    body = {"id": f"https://example.org/{name}.jpg", "type": "Image"}
+    canvas = {"type": "Canvas", "items": [{"items": [{"body": body}]}]}
+    content = {"@context": f"{PRESENTATION}3/context.json", "id": name, "type": "Manifest", "items": [canvas], **more}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+    images(folder, f"{name}.jpg")
+
+
+def test_each_language_of_a_manifest_is_a_text(tmp_path: Path) -> None:
+    label = {"de": ["Bibel"], "la": ["Biblia", "Vulgata"], "fr": ["Bible"], "en": ["Bible"]}
+    field = {"label": {"de": ["Stoff"], "en": ["Material"]}, "value": {"de": ["Papier"], "en": ["paper"]}}
+    labelled(tmp_path, "a", label=label, summary={"de": ["Ein Buch."]}, metadata=[field])
+    data = read(tmp_path)
+    assert dict(zip(data.texts.values, data.texts.metadata["language"], strict=True)) == {
+        "Bible": "fr", "Bibel": "de", "Biblia; Vulgata": "la", "Ein Buch.": "de",
+    }  # fmt: skip
+    assert data.images.metadata["material"] == [["paper", "Papier"]]
+    (tmp_path / "a.json").unlink()
+    labelled(tmp_path, "a", label="A book")
+    data = read(tmp_path)
+    assert data.texts.values == ["A book"] and "language" not in data.texts.metadata
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        f'{{"@context": "{PRESENTATION}3/context.json", "label": ',
+        f'["{PRESENTATION}3/context.json"]',
+        f'{{"@context": "{PRESENTATION}3/context.json", "items": [{{"items": [{{"items": [{{"body": {{"id": "http://[x"}}}}]}}]}}]}}',
+        f'{{"@context": "{PRESENTATION}3/context.json", "metadata": {"[" * 5000}{"]" * 5000}}}',
+    ],
+    ids=["cut off", "list", "address", "nested"],
+)
+def test_bad_manifest_is_problem_of_itself(tmp_path: Path, spoilt: str) -> None:
+    for name in "ab":
+        labelled(tmp_path, name, label={"en": [name]})
+    (tmp_path / "c.json").write_text(spoilt)
+    with pytest.raises(DataError, match=r"has 1 problem: .*c\.json"):
+        read(tmp_path)
+    data = read(tmp_path, on_error="skip")
+    assert data.images.ids == ["a.jpg", "b.jpg"]
+    assert [problem.where.split()[0] for problem in data.problems] == ["c.json"]
+
+
+def test_files_that_no_manifest_names_are_counted(tmp_path: Path) -> None:
+    labelled(tmp_path, "a", label="A")
+    (tmp_path / "empty.json").write_text("")
+    images(tmp_path, "x/b.jpg", "c.png")
+    data = read(tmp_path)
+    assert [str(problem).partition(": ")[2] for problem in data.problems] == [
+        "1 .json file left out, for nothing in it says what it is, first empty.json",
+        "2 images left out, which no description names, first c.png",
+    ]
 
 
 LIDO = """<lido:lidoWrap xmlns:lido="http://www.lido-schema.org">
@@ -137,6 +195,46 @@ def test_lido_records_are_read(tmp_path: Path) -> None:
     assert data.images.ids == ["media/gavel.jpg"] and data.texts.values == ["The gavel", "Oak, turned."]
     assert {name: column[0] for name, column in data.images.metadata.items()} == {
         "keywords": ["law", "court"], "byline": "Ann Example, turner", "date": "1821-05-01", "object": "1/1",
+    }  # fmt: skip
+
+
+def test_bad_lido_file_is_problem_of_itself(tmp_path: Path) -> None:
+    for name in "ab":
+        record = OBJECT.format(name=name, link=f"{name}.jpg")
+        (tmp_path / f"{name}.xml").write_text(LIDO.format(records=record))
+        images(tmp_path, f"{name}.jpg")
+    (tmp_path / "c.XML").write_text(LIDO.format(records=record)[:-30])
+    with pytest.raises(DataError, match=r"has 1 problem: .*c\.XML needs to be XML without entities"):
+        read(tmp_path)
+    assert read(tmp_path, on_error="skip").images.ids == ["a.jpg", "b.jpg"]
+
+
+EVENT = """<lido:eventSet><lido:event><lido:eventType><lido:conceptID>http://terminology.lido-schema.org/{id}</lido:conceptID>
+<lido:term>{kind}</lido:term></lido:eventType>{actors}<lido:eventDate>{date}</lido:eventDate></lido:event></lido:eventSet>"""
+ACTOR = """<lido:eventActor><lido:actorInRole><lido:actor><lido:nameActorSet><lido:appellationValue>{other}
+</lido:appellationValue><lido:appellationValue lido:pref="preferred">{name}</lido:appellationValue></lido:nameActorSet>
+</lido:actor><lido:roleActor><lido:term>{role}</lido:term></lido:roleActor></lido:actorInRole></lido:eventActor>"""
+
+
+def test_makers_and_dates_of_lido(tmp_path: Path) -> None:
+    owner, maker = (
+        ACTOR.format(other="X", name=name, role=role) for name, role in (("Owner", "Sammler"), ("A. B.", "Maler"))
+    )
+    second = "<lido:eventActor><lido:displayActorInRole>Werkstatt C</lido:displayActorInRole></lido:eventActor>"
+    span = "<lido:date><lido:earliestDate>1885</lido:earliestDate><lido:latestDate>1895</lido:latestDate></lido:date>"
+    events = EVENT.format(id="lido00001", kind="Erwerb", actors=owner, date="<lido:displayDate>1990</lido:displayDate>")
+    events += EVENT.format(id="lido00224", kind="Entwurf", actors=maker, date="")
+    events += EVENT.format(id="lido00007", kind="Herstellung", actors=second + maker, date=span)
+    start, _, rest = OBJECT.format(name="1", link="a.jpg").partition("<lido:eventWrap>")
+    record = f"{start}<lido:eventWrap>{events}</lido:eventWrap>{rest.partition('</lido:eventWrap>')[2]}"
+    german = '<lido:appellationValue xml:lang="de">Der Hammer</lido:appellationValue>'
+    record = record.replace("</lido:titleSet>", f"{german}</lido:titleSet>")
+    (tmp_path / "o.xml").write_text(LIDO.format(records=record))
+    data = read(images(tmp_path, "a.jpg"))
+    metadata = {name: column[0] for name, column in data.images.metadata.items()}
+    assert metadata["byline"] == ["Werkstatt C", "A. B. (Maler)"] and metadata["date"] == "1885/1895"
+    assert dict(zip(data.texts.values, data.texts.metadata["language"], strict=True)) == {
+        "The gavel": "en", "Der Hammer": "de", "Oak, turned.": "en",
     }  # fmt: skip
 
 
@@ -181,6 +279,7 @@ def test_equal_image_names_are_resolved_by_folder(tmp_path: Path) -> None:
     assert [problem.what for problem in data.problems] == [
         f"'{site}/001.jpg' may be any of A/001.jpg, B/001.jpg; keep the address' folders, or one file",
         f"'{site}/MS.2' is not beside the manifest, and nothing is downloaded",
+        "4 images left out, which no description names, first A/001.jpg",
     ]
     (tmp_path / "m.json").unlink()
     links = {"1": f"{site}/B/001.jpg", "2": "001.jpg", "3": f"{API}/002/full/max/0/default.jpg", "4": r"X:\A\001.jpg"}
@@ -188,8 +287,9 @@ def test_equal_image_names_are_resolved_by_folder(tmp_path: Path) -> None:
     (tmp_path / "o.xml").write_text(LIDO.format(records=objects))
     data = read(tmp_path, on_error="skip")
     assert data.images.ids == ["B/001.jpg", "A/001.jpg"]
-    assert [problem.where for problem in data.problems] == ["o.xml object 2", "o.xml object 3"]
-    assert all("may be any of" in problem.what for problem in data.problems)
+    fatal = [problem for problem in data.problems if problem.fatal]
+    assert [problem.where for problem in fatal] == ["o.xml object 2", "o.xml object 3"]
+    assert all("may be any of" in problem.what for problem in fatal)
 
 
 def test_labels_equal_to_reserved_columns_stay_metadata(tmp_path: Path) -> None:

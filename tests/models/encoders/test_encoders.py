@@ -457,12 +457,12 @@ class TestDual:
         assert dual.image.pooled_width == dual.text.pooled_width == 12
         assert len(dual.text.body_layers()) == 5
 
-    def test_siglip_reads_texts_at_full_length(self, tmp_path: Path) -> None:
+    def test_siglip_masks_no_token(self, tmp_path: Path) -> None:
         dual = Dual.open(str(tiny_models.siglip(tmp_path)))
         dual.text.eval()
-        short = {"tokens": torch.tensor([[5, 6, 7]]), "mask": torch.ones(1, 3, dtype=torch.bool)}
-        long = {"tokens": torch.tensor([[5, 6, 7, 9]]), "mask": torch.tensor([[True, True, True, False]])}
-        assert torch.equal(dual.text(short).pooled, dual.text(long).pooled)
+        tokens = torch.tensor([[5, 6, 7, *[0] * 13]])
+        pooled = [dual.text({"tokens": tokens, "mask": mask}).pooled for mask in (tokens > 0, tokens >= 0)]
+        assert torch.equal(*pooled)
         assert dual.shift == pytest.approx(-3.0)
 
 

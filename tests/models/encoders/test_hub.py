@@ -15,7 +15,6 @@ import tiny_models
 from subtext.errors import RequirementError
 from subtext.models.encoders import hub
 from subtext.models.encoders.backbone import open_body, read_model
-from subtext.models.encoders.dual import Dual
 from subtext.models.encoders.hub import model_file, preprocessing_of, require_model
 from subtext.models.encoders.language import tokeniser
 
@@ -183,12 +182,6 @@ def test_commands_reject_missing_model_before_torch_import(tmp_path: Path, words
     assert ended.stderr.startswith(f"error: --model {MODEL} needs a folder or a model of the hub; it is no folder here")
     assert ended.stderr.endswith("; or --model starter, which is installed and needs no network\n")
     assert ended.stderr.count("\n") == 1
-
-
-def test_model_of_variable_image_size_raises(tmp_path: Path) -> None:
-    folder = tiny_models.naflex(tmp_path / "naflex")
-    with pytest.raises(RequirementError, match=rf"^model={folder} needs images of one size; .*NaFlex.*patch16-224$"):
-        Dual.open(str(folder))
 
 
 def test_folder_without_tokeniser_raises(tmp_path: Path) -> None:

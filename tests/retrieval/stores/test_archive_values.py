@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import stored_items
 
+from subtext.api.index.maintain import delete_from_index
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.condition import as_conditions, count_dates, matching, parse, places_by_date
 from subtext.retrieval.stores.facets import Condition
@@ -196,3 +197,14 @@ def test_later_numbers_beside_texts_are_compared(archive: Store) -> None:
         assert "rome" not in found(archive, "code < 13") and "rome" in found(archive, "date = 1960")
         writer.put(Change("images", amended=[IndexEntry("rome", b"rome", metadata=ITEMS["rome"])]))
     assert "rome" in found(archive, "code < 13") and damage(archive) == []
+
+
+def test_deletion_by_an_id_that_fits_two_items_deletes_nothing(
+    address_of: Callable[[str], str], archive: Store
+) -> None:
+    address = address_of("archive")
+    with pytest.raises(RequirementError, match="'ID' fits 'iD' and 'id' and 'İd'"):
+        delete_from_index(address, ("um", "ID"))
+    assert archive.counts["images"] == len(ITEMS)
+    report = delete_from_index(address, ("UM", f"{ONE}.png"), dry_run=True)
+    assert set(report.lines[1:]) == {"um", f"{TWO}.png"}

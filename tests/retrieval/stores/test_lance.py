@@ -25,7 +25,7 @@ import s3_server
 import stored_items
 from pyarrow import fs
 
-from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval import index_files
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.manifest import checksum
@@ -345,8 +345,12 @@ def test_measured_probes_of_concurrent_compaction_are_discarded(
     )
 
 
-def test_reader_renews_when_its_version_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+@pytest.mark.parametrize("kind", ["folder", pytest.param("bucket", marks=pytest.mark.slow)])
+def test_reader_renews_when_its_version_is_removed(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"lance://{tmp_path}" if kind == "folder" else request.getfixturevalue("bucket")
+    store = stored_items.made(f"{place}/cleaned", pictures=100, exact_up_to=60)
     other = open_store(store.path)
 
     def remove(name: str) -> None:
@@ -1039,3 +1043,169 @@ def test_move_killed_before_its_first_commit_is_no_obstacle(store: LanceStore) -
     assert damage(store) == [] and "p0" not in stored_items.ids(store)
     now = killed_lance.moved(store.path, 3, range(1, 5))
     assert now.manifest.width == 3 and not Path(begun.uri).exists() and damage(now) == []
+
+
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_attack_of_cut_off_and_missing_files(tmp_path: Path, large: bool) -> None:
+    """Each file of an index cut off, emptied or removed: `verify` finds it, or nothing needs it; no traceback."""
+    pictures, exact_up_to = (100, 60) if large else (5, 200_000)
+    address = f"lance://{tmp_path / 'index'}"
+    store = stored_items.made(address, pictures=pictures, words=3, exact_up_to=exact_up_to)
+    with store.writing("add") as writer:
+        writer.finish(writer.begin("add", source={"data": "a"}, total=1))
+        if large:
+            writer.compact()
+        writer.delete("images", ["p3"])
+    wanted, missed = stored_items.answers(store, QUERIES), list[tuple[str, int]]()
+    for file in sorted(own for own in (tmp_path / "index").rglob("*") if own.is_file()):
+        content = file.read_bytes()
+        for size in (-1, 0, len(content) // 2, len(content) - 1)[: None if large else 3]:
+            file.unlink() if size < 0 else file.write_bytes(content[:size])
+            try:
+                found = [each.what for each in verify(address)]
+            except SubtextError as problem:
+                found = [str(problem)]
+            assert not any("\n" in line or "Traceback" in line for line in found)
+            try:
+                same = stored_items.answers(open_store(address), QUERIES) == wanted
+            except SubtextError:
+                same = False
+            missed += [] if found or same else [(file.name, size)]
+        file.write_bytes(content)
+    assert not missed and damage(store) == []
+
+
+def test_changed_byte_of_a_vector_index_is_found(tmp_path: Path) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+    files = [file for file in (tmp_path / "index" / lance.TABLE / "_indices").rglob("*") if file.is_file()]
+    assert len(files) >= 4 and damage(store) == []
+    for file in files:
+        content = file.read_bytes()
+        middle = len(content) // 2
+        file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+        assert [each.where for each in damage(store)] == [f"items.lance/_indices/{file.parent.name}/{file.name}"]
+        file.write_bytes(content)
+
+
+def test_lost_last_version_raises(store: LanceStore, tmp_path: Path) -> None:
+    """As in a copy that leaves the newest file behind: what was deleted last would be there again."""
+    with store.writing("delete") as writer:
+        writer.delete("images", ["p1"])
+    max_version = min((tmp_path / "index" / lance.TABLE / "_versions").glob("*.manifest"))
+    max_version.rename(tmp_path / "lost")
+    told = "acknowledged: the last ones were lost, and deleted items may be back; restore a backup"
+    for use in (open_store, lambda path: store.counts):
+        with pytest.raises(SearchIndexError, match=told):
+            use(store.path)
+    assert [told.partition(";")[0] in each.what for each in verify(store.path)] == [True]
+    with pytest.raises(SearchIndexError, match=told), store.writing("add"):
+        pass
+    (tmp_path / "lost").rename(max_version)
+    assert store.counts["images"] == 39
+
+
+def test_backup_restored_into_place_is_read_anew(store: LanceStore, tmp_path: Path) -> None:
+    """The same folder, the same identity, and the same keys of other items."""
+    shutil.copytree(tmp_path / "index", tmp_path / "backup")
+    for address, numbers in ((store.path, range(100, 130)), (f"lance://{tmp_path / 'backup'}", range(200, 230))):
+        with open_store(address).writing("add") as writer:
+            writer.put(stored_items.images(numbers))
+    assert stored_items.nearest(store, QUERIES) == stored_items.plain(QUERIES, [*range(40), *range(100, 130)])
+    expected = stored_items.plain(QUERIES, [*range(40), *range(200, 230)])
+    with store.writing("delete") as writer, store.reading() as view:
+        shutil.rmtree(tmp_path / "index" / lance.TABLE)
+        shutil.copytree(tmp_path / "backup" / lance.TABLE, tmp_path / "index" / lance.TABLE)
+        # A view has in memory what it has read; the rest is of another history.
+        with pytest.raises(IndexMovedError, match="was replaced by another index or a backup meanwhile"):
+            view.rows("images", ids=["p1"])
+        with pytest.raises(IndexMovedError, match="was replaced by another index or a backup meanwhile"):
+            writer.delete("images", ["p1"])
+    assert stored_items.nearest(store, QUERIES) == expected
+    assert (
+        stored_items.ids(store) == {f"p{number}" for number in [*range(40), *range(200, 230)]} and damage(store) == []
+    )
+
+
+def test_commit_notices_a_replacement_in_the_last_moment(
+    store: LanceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = stored_items.made(f"lance://{tmp_path / 'other'}", pictures=7, words=0)
+    plain = lance.write_fragments
+
+    def swapped(*words: Any, **more: Any) -> Any:
+        written = plain(*words, **more)
+        if (tmp_path / "other").exists():
+            (tmp_path / "index").rename(tmp_path / "aside")
+            (tmp_path / "other").rename(tmp_path / "index")
+        return written
+
+    monkeypatch.setattr(lance, "write_fragments", swapped)
+    with store.writing("add") as writer, pytest.raises(IndexMovedError, match="replaced by another index"):
+        writer.put(stored_items.images(range(40, 44)))
+    assert open_store(other.path.replace("other", "index")).counts["images"] == 7
+    assert open_store(f"lance://{tmp_path / 'aside'}").counts["images"] == 40
+    for name in ("aside", "index"):
+        assert verify(f"lance://{tmp_path / name}") == []
+
+
+def test_replaced_index_in_an_object_store_raises(bucket: str) -> None:
+    """There nothing is renamed: the objects of one are removed, and those of another copied to their place."""
+    store = stored_items.made(f"{bucket}/live", pictures=10, words=3)
+    stored_items.made(f"{bucket}/other", pictures=7, words=3)
+    wanted = stored_items.answers(store, QUERIES)
+    filesystem, _ = fs.FileSystem.from_uri(f"{bucket}/live")
+
+    def replaced(name: str) -> None:
+        filesystem.delete_dir_contents("archive/live")
+        for info in filesystem.get_file_info(fs.FileSelector(f"archive/{name}", recursive=True)):
+            if info.is_file:
+                target = info.path.replace(f"archive/{name}", "archive/live", 1)
+                with filesystem.open_output_stream(target) as stream:
+                    stream.write(filesystem.open_input_file(info.path).read())
+
+    for info in filesystem.get_file_info(fs.FileSelector("archive/live", recursive=True)):
+        if info.is_file:
+            with filesystem.open_output_stream(info.path.replace("archive/live", "archive/copy", 1)) as stream:
+                stream.write(filesystem.open_input_file(info.path).read())
+    with store.writing("add") as writer:
+        writer.put(stored_items.images(range(20, 22)))
+        replaced("other")
+        with pytest.raises(IndexMovedError, match="was replaced by another index"):
+            writer.put(stored_items.images(range(30, 32)))
+    with pytest.raises(IndexMovedError, match="was replaced by another index"):
+        stored_items.answers(store, QUERIES)
+    assert open_store(f"{bucket}/live").counts["images"] == 7 and verify(f"{bucket}/live") == []
+    replaced("copy")
+    assert stored_items.answers(store, QUERIES) == wanted and verify(store.path) == [], "an earlier state of its own"
+
+
+@pytest.mark.slow
+def test_attack_of_a_disk_that_fills_up(tmp_path: Path) -> None:
+    """A disk of a few MB, filled until a change is refused, used on, and read when it takes no change any more."""
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", tmp_path], check=False).returncode:
+        pytest.skip("needs the right to mount a disk")
+    try:
+        store = stored_items.made(f"lance://{tmp_path / 'index'}")
+        kept = 40
+        with store.writing("add") as writer, pytest.raises(OutputError, match="what stood there before still stands"):
+            while True:
+                vectors = np.ones((200, stored_items.VIEWS, stored_items.WIDTH), dtype=np.float32)
+                noise = [os.urandom(1000).hex() for _ in range(200)]
+                entries = [IndexEntry(f"p{kept + n}", b"x", metadata={"noise": own}) for n, own in enumerate(noise)]
+                writer.put(Change("images", entries, vectors))
+                kept += 200
+        assert store.counts["images"] == kept and damage(store) == []
+        with contextlib.suppress(OutputError), store.writing("delete") as writer:
+            writer.delete("images", [f"p{number}" for number in range(40, kept)])
+        assert damage(open_store(store.path)) == []
+        subprocess.run(["mount", "-o", "remount,ro", tmp_path], check=True)
+        wanted = stored_items.answers(store, QUERIES)
+        assert stored_items.answers(open_store(store.path), QUERIES) == wanted
+        for verb in (lambda it: it.compact(), lambda it: it.delete("images", ["p1"])):
+            told = r"needs to be written, and cannot be: .*Read-only"
+            with pytest.raises(OutputError, match=told), store.writing("compact") as writer:
+                verb(writer)
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path], check=True)

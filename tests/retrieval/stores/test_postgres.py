@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import database
 import numpy as np
+import psycopg
 import pytest
 import stored_items
 from database import Server, started
 
-from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import Calibration, store_calibration
 from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.stores import postgres
 from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.stores.postgres import Address, Database, GraphVectors, connect_index
-from subtext.retrieval.stores.registry import is_address, open_store
-from subtext.retrieval.verification import damage
+from subtext.retrieval.stores.postgres import Address, Connection, Database, GraphVectors, connect_index
+from subtext.retrieval.stores.registry import create_store, is_address, open_store, shown_address
+from subtext.retrieval.verification import damage, verify
 
 QUERIES = stored_items.vectors(range(1000, 1004), 1)
 
@@ -42,8 +49,8 @@ def shared(server: Server) -> Database:
 def place(server: Server) -> Iterator[Database]:
     found = stored_items.made(server.address("own"))
     yield found
-    found.remove()
     found.close()
+    server.run("psql", "--quiet", "--dbname=postgres", "--command=DROP SCHEMA own CASCADE")
 
 
 def test_values_postgres_cannot_store_raise_before_writing(place: Database) -> None:
@@ -53,7 +60,7 @@ def test_values_postgres_cannot_store_raise_before_writing(place: Database) -> N
         IndexEntry("c", b"x", metadata={"title": "half\0"}),
         IndexEntry("d", b"x", metadata={"bad\0name": 3}),
     ):
-        with place.writing("add") as writer, pytest.raises(SearchIndexError, match="without NUL"):
+        with place.writing("add") as writer, pytest.raises(SearchIndexError, match=r"without NUL|without control"):
             writer.put(Change("images", [entry], stored_items.vectors(range(1), stored_items.VIEWS)))
     assert place.counts["images"] == 40 and place.manifest.generation == 2
 
@@ -212,17 +219,18 @@ def test_state_of_other_format_raises(server: Server) -> None:
         writer.connection.execute("UPDATE state SET value = 2 WHERE name = 'format'")
     with pytest.raises(SearchIndexError, match=r"was made by an earlier Subtext, .* with `subtext index build`"):
         Database(store.address)
-    store.remove()
 
 
 def test_index_moved_to_other_model_raises(place: Database) -> None:
     with place.writing("add") as writer:
         other = replace(stored_items.manifest(), fingerprint="e" * 32).to_json()
-        with writer.changing():
-            writer.connection.execute("UPDATE manifest SET json = %s", (other,))
-        with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"):
+        writer.connection.execute("UPDATE manifest SET json = %s", (other,))
+        with pytest.raises(SearchIndexError, match="replaced by another index, or moved to another model"):
             writer.put(stored_items.images(range(90, 91)))
-    with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), place.writing("add"):
+    with (
+        pytest.raises(SearchIndexError, match="replaced by another index, or moved to another model"),
+        place.writing("add"),
+    ):
         pass
 
 
@@ -271,7 +279,7 @@ def test_calibration_is_stored(place: Database) -> None:
     assert stored_items.calibration_mark(place) > before
     with place.writing("add") as writer:
         writer.connection.execute("UPDATE kept SET value = replace(value, '0.5', '0.6') WHERE name = 'calibration'")
-    assert [each.where for each in damage(place)] == ["calibration"]
+    assert [each.where for each in damage(place)] == ["calibration", "kept"]
 
 
 def test_password_is_never_shown(server: Server, place: Database) -> None:
@@ -403,3 +411,273 @@ def test_missing_extra_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "psycopg" else plain(name))
     with pytest.raises(RequirementError, match=r"needs psycopg; .* pip install '\.\[postgres\]'"):
         open_store("postgresql:///archive")
+
+
+def test_move_touches_no_index_of_another_name(server: Server) -> None:
+    """Neither one whose name looks like that of a move, nor the move of one whose name begins alike."""
+    long = "n" * 62
+    names = ["moved", "moved_moving", f"{long}a", f"{long}b"]
+    stores = {name: stored_items.made(server.address(name), pictures=5, words=0) for name in names}
+    begun = {}
+    for name in (names[0], *names[2:]):
+        since = stores[name].manifest.revision
+        manifest = replace(stored_items.manifest(), fingerprint="e" * 32)
+        begun[name] = stores[name].create_replacement(manifest), since
+        assert stores[name].create_replacement(manifest).address == begun[name][0].address, "it is resumed"
+    assert len({new.address.name for new, _ in begun.values()}) == 3
+    for name, (new, since) in begun.items():
+        with pytest.raises(SearchIndexError, match="needs a name of letters"):
+            Database(server.address(new.address.name))
+        with new.writing("move") as writer:
+            writer.put(stored_items.images(range(7)))
+        stores[name] = stores[name].replace_with(new, since=since)
+    assert [store.counts["images"] for store in stores.values()] == [7, 5, 7, 7]
+    for store in stores.values():
+        assert damage(store) == []
+        store.remove()
+
+
+def test_move_of_another_model_removes_its_own_beginning_alone(server: Server, tmp_path: Path) -> None:
+    """A restored copy names the schema that the first one's move builds, and leaves it alone."""
+    store = stored_items.made(server.address("mine"), pictures=5, words=0)
+    begun = store.create_replacement(replace(stored_items.manifest(), fingerprint="d" * 32))
+    name = begun.address.name
+    server.run("pg_dump", "--schema=mine", f"--file={tmp_path / 'dump'}", "postgres")
+    server.run("psql", "--quiet", "--dbname=postgres", "--command=ALTER SCHEMA mine RENAME TO original")
+    server.run("psql", "--quiet", "--dbname=postgres", f"--file={tmp_path / 'dump'}")
+    copy, original = Database(server.address("mine")), Database(server.address("original"))
+    assert copy.manifest.revision == original.manifest.revision and damage(copy) == damage(original) == []
+    assert copy.pending_move() is None and original.pending_move() is not None
+    other = copy.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    assert {name, other.address.name} <= _schemas(server)
+    again = original.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    assert name not in _schemas(server) and again.address.name in _schemas(server), "its own is replaced"
+    for each in (copy, original):
+        each.remove()
+    assert not any(own.startswith("moving") for own in _schemas(server)), "an index takes its unfinished move along"
+
+
+def _schemas(server: Server) -> set[str]:
+    return set(server.run("psql", "-Atc", "SELECT nspname FROM pg_namespace", "postgres").splitlines())
+
+
+def _stopped(connection: Connection) -> int:
+    number = connection.info.backend_pid
+    os.kill(number, signal.SIGSTOP)
+    return number
+
+
+def test_hanging_server_ends_in_one_sentence(server: Server, shared: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "PROBE", 0.5)
+    store = Database(server.address("shared", options="-c statement_timeout=500ms"))
+    with (
+        pytest.raises(IndexMovedError, match=r"went away: it said nothing for 1 s; no change is half kept"),
+        store.reading() as view,
+    ):
+        stopped = _stopped(view.tables.connection)
+        view.nearest("images", QUERIES, top=5)
+    os.kill(stopped, signal.SIGCONT)
+    assert store.counts["images"] == 40, "another connection answers"
+    stopped = _stopped(store._idle[-1])
+    assert store.counts["images"] == 40, "one that was idle is noticed before it is used"
+    os.kill(stopped, signal.SIGCONT)
+    place = stored_items.made(server.address("hanging", options="-c statement_timeout=500ms"), pictures=5, words=0)
+    with place.writing("add") as writer:
+        stopped = _stopped(writer.connection)
+        writer.put(stored_items.images(range(5, 9)))
+        os.kill(stopped, signal.SIGCONT)
+        with pytest.raises(IndexMovedError, match="it said nothing for 1 s"), writer.changing():
+            stopped = _stopped(writer.connection)
+            writer.connection.execute("DELETE FROM items")
+        os.kill(stopped, signal.SIGCONT)
+    assert place.counts["images"] == 9 and damage(place) == []
+    place.remove()
+
+
+def test_slow_statement_ends_in_one_sentence(server: Server, shared: Database) -> None:
+    store = Database(server.address("shared", options="-c statement_timeout=200ms"))
+    told = r"server to answer in time: .*statement timeout; nothing was kept"
+    with pytest.raises(IndexMovedError, match=told), store.reading() as view:
+        view.tables.run("SELECT pg_sleep(5)")
+    assert store.counts["images"] == 40
+    for write, seconds in ((False, postgres.READ_SECONDS), (True, postgres.WRITE_SECONDS)):
+        with connect_index(shared.address, write=write) as connection:
+            limit = connection.execute("SELECT setting::int FROM pg_settings WHERE name = 'statement_timeout'")
+            assert limit.fetchone() == (1000 * seconds,) and connection.silence == seconds + postgres.PROBE
+
+
+def test_connections_that_the_server_ends_are_made_again(server: Server) -> None:
+    limits = "-c idle_session_timeout=200ms -c idle_in_transaction_session_timeout=200ms"
+    store = stored_items.made(server.address("idle", options=limits))
+    with store.writing("add") as writer:
+        time.sleep(0.5)
+        writer.put(stored_items.images(range(40, 44)))
+        time.sleep(0.5)
+        writer.delete("images", ["p1"])
+    assert store.counts["images"] == 43
+    time.sleep(0.5)
+    assert store.counts["images"] == 43
+    with (
+        pytest.raises(IndexMovedError, match="needs its server, which cannot be reached or went away"),
+        store.reading() as view,
+    ):
+        time.sleep(0.5)
+        view.nearest("images", QUERIES, top=5)
+    assert store.counts["images"] == 43 and damage(store) == []
+    store.remove()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_database_that_cannot_hold_every_text_is_refused(server: Server, encoding: str) -> None:
+    name = f"in_{encoding.lower()}"
+    server.run("createdb", f"--encoding={encoding}", "--template=template0", "--locale=C", name)
+    address = server.address("own", database=name)
+    told = f"needs a database that holds every text, in UTF8; this one is in {encoding}; make one by createdb"
+    for use in (
+        Database,
+        Database.exists,
+        Database.require_free,
+        lambda own: Database.create(own, stored_items.manifest()),
+    ):
+        with pytest.raises(SearchIndexError, match=told):
+            use(address)
+
+
+def test_client_encoding_of_the_environment_does_not_count(
+    server: Server, shared: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    store = Database(server.address("shared"))
+    with store.reading() as view:
+        assert "Łódź" in {item.metadata["place"] for item in view.items("images", view.keys("images"))}
+
+
+def test_old_or_missing_pgvector_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.run("createdb", "old")
+    statement = "CREATE EXTENSION vector; UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'"
+    server.run("psql", "--quiet", "--dbname=old", f"--command={statement}")
+    address = server.address("own", database="old")
+    for use in (Database, lambda own: Database.create(own, stored_items.manifest())):
+        with pytest.raises(SearchIndexError, match=r"needs pgvector 0\.8 or later; the database has 0\.7\.4; an admin"):
+            use(address)
+    plain = Connection.execute
+
+    def execute(self: Connection, query: object, *values: object, **more: object) -> object:
+        if "CREATE EXTENSION" in str(query):
+            raise psycopg.errors.FeatureNotSupported('extension "vector" is not available')
+        return plain(self, query, *values, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Connection, "execute", execute)
+    with pytest.raises(SearchIndexError, match=r"needs pgvector 0\.8 or later; its server has none; an administrator"):
+        Database.create(server.address("new"), stored_items.manifest())
+
+
+def test_full_disk_of_the_server_keeps_what_stood_there(place: Database) -> None:
+    """The error that a full disk gives, at each table that a change writes."""
+    before = damage(place), place.counts
+    for table in ("items", "facets", "images_vectors", "links", "forgotten", "kept"):
+        statement = (
+            "CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+            "'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$; "
+            f"CREATE TRIGGER full_disk BEFORE INSERT ON {table} EXECUTE FUNCTION full_disk()"
+        )
+        with place.writing("add") as writer:
+            writer.connection.execute(statement)
+            with pytest.raises(OutputError, match="the server has none: could not extend file"):
+                writer.apply(replace(stored_items.images(range(40, 44)), documents={"other": "x"}))
+                writer.put(stored_items.texts(range(60, 64)))
+                writer.delete("images", ["p1"])
+            writer.connection.execute(f"DROP TRIGGER full_disk ON {table}; DROP FUNCTION full_disk")
+        with place.writing("delete") as writer:
+            writer.delete("images", [f"p{number}" for number in range(40, 44)], remember=False)
+            writer.delete("texts", [f"t{number}" for number in range(60, 64)], remember=False)
+        assert (damage(place), place.counts) == before
+    assert stored_items.ids(place) == {f"p{number}" for number in range(40)}
+
+
+@pytest.mark.slow
+def test_attack_of_a_disk_that_fills_up(server: Server) -> None:
+    """A tablespace on a disk of a few MB, filled until the server refuses, and used on."""
+    with tempfile.TemporaryDirectory() as folder:
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", folder], check=False).returncode:
+            pytest.skip("needs the right to mount a disk")
+        try:
+            owner = Path(server.socket).stat()
+            os.chown(folder, owner.st_uid, owner.st_gid)
+            server.run("psql", "--quiet", "--dbname=postgres", f"--command=CREATE TABLESPACE small LOCATION '{folder}'")
+            server.run("createdb", "--tablespace=small", "small")
+            store = stored_items.made(server.address("own", database="small"))
+            kept = 40
+            with store.writing("add") as writer, pytest.raises(OutputError, match="needs space to be written"):
+                while True:
+                    numbers = range(kept, kept + 500)
+                    vectors = np.ones((500, stored_items.VIEWS, stored_items.WIDTH), dtype=np.float32)
+                    entries = [IndexEntry(f"p{n}", b"x", metadata={"long": "lorem ipsum " * 200}) for n in numbers]
+                    writer.put(Change("images", entries, vectors))
+                    kept += 500
+            assert store.counts["images"] == kept and damage(store) == []
+            store.close()
+            server.run("dropdb", "--force", "small")
+            server.run("psql", "--quiet", "--dbname=postgres", "--command=DROP TABLESPACE small")
+        finally:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_compaction_by_a_reader_says_that_it_did_nothing(server: Server, place: Database) -> None:
+    with place.writing("delete") as writer:
+        writer.delete("images", ["p1"])
+    statements = (
+        "DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; GRANT USAGE ON SCHEMA own TO guest; "
+        "GRANT SELECT ON ALL TABLES IN SCHEMA own TO guest"
+    )
+    server.run("psql", "--quiet", "--dbname=postgres", f"--command={statements}")
+    store = Database(server.address("own").replace("//postgres:", "//guest:"))
+    with (
+        pytest.raises(OutputError, match=r"compacted by its owner, .*: 10 of 10 tables were passed over"),
+        store.writing("compact") as writer,
+    ):
+        writer.compact()
+    with place.writing("compact") as writer:
+        assert writer.compact() == ["rows of deleted items are overwritten"]
+
+
+HIDDEN = [
+    "s3cr@pw", "s3cr/pw", "s3cr?pw", "s3cr#pw", "s3cr:pw", "s3cr pw", "s3cr%pw", "12/s3cr@5", "s3cr@[::1]", "@s3cr@",
+    "1?index=s3cr@pw", "s3cr&pw@x?y=z@", "s3cr\\pw", "s3cr,pw@1:2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("password", HIDDEN)
+def test_password_of_any_signs_is_in_no_message(password: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether it is written as it should be or not, and wherever it stands."""
+    for address in (
+        f"postgresql://u:{password}@127.0.0.1:1/db?index=x",
+        f"postgresql://u:{quote(password, safe='')}@127.0.0.1:1/db?index=x",
+        f"postgres://u:{password}@nowhere.invalid/db",
+        f"postgresql://u:{password}@/db?host=/nowhere",
+        f"postgresql://127.0.0.1:1/db?user=u&password={password}&index=x",
+        f"postgresql://127.0.0.1:1/db?sslpassword={quote(password)}&index=x",
+        f"postgresql:/u:{password}@h/db",
+        f"postgresql//u:{password}@h/db",
+        f"postgresql:u:{password}@h/db",
+        f"tape://u:{password}@h/db",
+        f"s3://u:{password}@bucket/db",
+    ):
+        told = [shown_address(address)]
+        for use in (open_store, verify, lambda own: create_store(own, stored_items.manifest())):
+            with pytest.raises(SubtextError) as problem:
+                use(address)
+            told.append(str(problem.value))
+        for text in told:
+            assert not any(part in text for part in ("s3cr", "pw", quote(password, safe=""))), text
+            assert "\n" not in text, text
+
+
+@pytest.mark.parametrize("name", ['x"; DROP SCHEMA own CASCADE; --', "shared", "moving", "moving " + "0" * 33])
+def test_move_of_another_name_is_not_touched(place: Database, shared: Database, name: str) -> None:
+    with connect_index(place.address, write=True) as connection:
+        connection.execute("UPDATE manifest SET moving = %s", (name,))
+    for use in (place.pending_move, place.remove, lambda: place.counts):
+        with pytest.raises(SearchIndexError, match="needs to name the schema of an unfinished move as Subtext does"):
+            use()
+    assert shared.counts["images"] == 40 and Database.exists(place.address)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 import replaced_index
 import stored_items
+from database import started
 from replaced_index import FolderPlace
 
 from subtext.api.index.maintain import restore_index
 from subtext.errors import OutputError, SearchIndexError
 from subtext.retrieval.held_folder import HeldFolder
-from subtext.retrieval.stores import folder as folder_module
+from subtext.retrieval.stores import folder as folder_module, lance
 from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.folder import Folder, backup
 from subtext.retrieval.stores.item import Applied
@@ -27,7 +28,31 @@ from subtext.retrieval.stores.store import Store
 from subtext.retrieval.verification import verify
 
 QUERIES = stored_items.vectors(range(1000, 1003), 1)
-SEEDS = [pytest.param(seed, marks=[] if seed < 1 else pytest.mark.slow) for seed in range(13)]
+SEEDS = {"folder": 13, "link": 13}
+SWAPS = [
+    pytest.param(seed, verb, kind, marks=[] if seed == 0 and (kind in SEEDS or verb == "add") else pytest.mark.slow)
+    for kind in replaced_index.PLACES
+    for seed in range(SEEDS.get(kind, 5))
+    for verb in replaced_index.VERBS
+]
+"""Folders are fast; of the others there are fifty swaps of each kind, all verbs together."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    """A server for the places that need one, started with the first of them."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lance, "GRACE", 0.0)
+
+        class Started:
+            """The server."""
+
+            def __getattr__(self, name: str) -> object:
+                replaced_index.DatabasePlace.server = stack.enter_context(started())
+                return getattr(replaced_index.DatabasePlace.server, name)
+
+        patch.setattr(replaced_index.DatabasePlace, "server", Started())
+        yield
 
 
 def whole(address: str) -> set[str]:
@@ -74,9 +99,7 @@ def lengths(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], in
 
 
 @pytest.mark.parametrize("other", ["another", "copy"])
-@pytest.mark.parametrize("kind", replaced_index.PLACES)
-@pytest.mark.parametrize("verb", replaced_index.VERBS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "verb", "kind"), SWAPS)
 def test_both_indexes_are_whole_when_one_is_replaced_during_a_change(
     tmp_path: Path, lengths: Callable[[str, str], int], seed: int, verb: str, kind: str, other: str
 ) -> None:
@@ -101,7 +124,9 @@ def test_both_indexes_are_whole_when_one_is_replaced_during_a_change(
     changed = {name for name in after if after[name] != before[name]}
     # A writer that has not begun when a copy takes the place changes the copy, and nothing else.
     assert len(changed) < 2 and (other == "copy" or changed <= {"first"}), (call, changed, refused)
-    assert changed or refused, "what says that it was done was done"
+    # A small index in PostgreSQL is compacted by the server itself, which changes no row.
+    done = changed or (kind, verb) == ("postgresql", "compact")
+    assert done or refused, "what says that it was done was done"
     if refused:
         assert "/proc/" not in refused and "Traceback" not in refused
     for name, address in (("first", place.aside), ("other", place.live)):
@@ -112,8 +137,14 @@ def hits(store: Store) -> list[list[tuple[str, float]]]:
     return stored_items.answers(store, QUERIES)
 
 
-@pytest.mark.parametrize("kind", replaced_index.PLACES)
-@pytest.mark.parametrize("seed", [pytest.param(n, marks=[] if n < 4 else pytest.mark.slow) for n in range(50)])
+@pytest.mark.parametrize(
+    ("seed", "kind"),
+    [
+        pytest.param(seed, kind, marks=[] if seed < (4 if kind in SEEDS else 1) else pytest.mark.slow)
+        for kind in replaced_index.PLACES
+        for seed in range(50 if kind in SEEDS else 20)
+    ],
+)
 def test_reader_never_mixes_replaced_indexes(tmp_path: Path, kind: str, seed: int) -> None:
     place = replaced_index.PLACES[kind](tmp_path)
     store = replaced_index.made(place, copy=seed % 2 == 0)

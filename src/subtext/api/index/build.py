@@ -873,7 +873,8 @@ def _steps(
         if is_new and path != uploads and named and named.is_dir() and (earlier.form or "").startswith("images"):
             sources = replace(sources, form=earlier.form)  # A folder of photos that was moved is one.
         # Rows that one skips are an error of another that does not: to read the data once is enough.
-        if all((replace(before, on_error=sources.on_error), part) != (sources, split) for before, part in steps):
+        how = {"on_error": sources.on_error, "max_pixels": sources.max_pixels}
+        if all((replace(before, **how), part) != (sources, split) for before, part in steps):  # type: ignore[arg-type]
             steps.append((sources, split))
     former = [str(earlier.data) for earlier, _, path in recorded if is_new and named and path != uploads]
     return sorted(steps, key=lambda step: _is_same(step[0].data, data)), former

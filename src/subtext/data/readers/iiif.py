@@ -2,7 +2,8 @@
 
 A manifest, or a folder with some. A canvas is an image: the file in the manifest's folder, or in its sub-folders, whose
 name is that of the canvas' image or its identifier in the Image API, with or without a suffix. The label of the
-manifest is `headline`, its summary or that of the canvas `caption`. Labels of its metadata are fields.
+manifest is `headline`, its summary or that of the canvas `caption`, in each of its languages a text of its own, with
+its `language`. Labels of its metadata are fields, which have the values of all languages.
 """
 
 from __future__ import annotations
@@ -75,9 +76,11 @@ def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
             continue
         own = _about(canvas)
         if (label := own.pop("headline", None)) and label != about.get("headline"):
-            own["label"] = label
+            own["label"] = label if len(label) > 1 else label[0]
+        languages = {**about.get("language", {}), **own.get("language", {})}
         group = {"group": str(manifest.get("id") or manifest.get("@id") or file.name)} if len(canvases) > 1 else {}
-        yield where, address, {**about, **own, **group, "image": image}
+        row = {**about, **own, **group, "image": image}
+        yield where, address, {**row, **({"language": languages} if languages else {})}
 
 
 def _addresses(canvas: Mapping[str, Any]) -> Iterator[str]:
@@ -94,22 +97,28 @@ def _addresses(canvas: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _about(part: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a manifest or a canvas."""
+    """The fields of a manifest or a canvas; headline and caption are lists, `language` those of their texts."""
     statement = part.get("requiredStatement")
     credit = statement.get("value") if isinstance(statement, dict) else part.get("attribution")
     fields: dict[str, Any] = {}
     for entry in _list(part.get("metadata")):
-        label, values = "; ".join(_texts(entry.get("label"))), _texts(entry.get("value"))
+        label = next(("; ".join(texts) for texts in _by_language(entry.get("label")).values()), "")
+        values = list(dict.fromkeys(text for texts in _by_language(entry.get("value")).values() for text in texts))
         if label and values:
             name = label.casefold()
             # A label such as "ID" is no column of ours.
             name = f"metadata {name}" if name in RESERVED or name in TEXT_FIELDS else name
             fields[name] = values if len(values) > 1 else values[0]
     date = part.get("navDate")
+    headlines, captions = _by_language(part.get("label")), _by_language(part.get("summary") or part.get("description"))
+    headline = {"; ".join(texts): language for language, texts in headlines.items()}
+    caption = {" ".join(texts): language for language, texts in captions.items()}
+    credits_ = [text for texts in _by_language(credit).values() for text in texts]
     fields |= {
-        "headline": "; ".join(_texts(part.get("label"))),
-        "caption": " ".join(_texts(part.get("summary") or part.get("description"))),
-        "credit": "; ".join(_texts(credit)) or fields.get("credit"),
+        "headline": list(headline),
+        "caption": list(caption),
+        "language": {text: language for text, language in {**caption, **headline}.items() if language != _ANY},
+        "credit": "; ".join(credits_) or fields.get("credit"),
         "rights": part.get("rights") or part.get("license") or fields.get("rights"),
         "date": _dates(fields.get("date"), date.removesuffix("T00:00:00Z") if isinstance(date, str) else None),
     }
@@ -124,18 +133,30 @@ def _dates(written: Any, navigated: str | None) -> Any:
     return [*texts, navigated] if texts else navigated
 
 
-def _texts(value: Any) -> list[str]:
-    """The texts of a value in any of the notations: of several languages, those of none, of English, or the first."""
+_ANY = "none"
+"""Presentation 3's key of texts in no language."""
+
+
+def _by_language(value: Any) -> dict[str, list[str]]:
+    """The texts of a value in any of the notations, by their language: those of none and of English first."""
+    found: dict[str, list[str]] = {}
     if isinstance(value, dict) and "@value" not in value:
-        value = next((value[language] for language in ("none", "en", *value) if value.get(language)), [])
-    values = value if isinstance(value, list) else [value]
-    if any(isinstance(one, dict) for one in values):
-        languages = [one.get("@language") for one in values if isinstance(one, dict)]
-        chosen = "en" if "en" in languages else languages[0]
-        values = [one.get("@value") if isinstance(one, dict) else one for one in values
-                  if not isinstance(one, dict) or one.get("@language") in (None, chosen)]  # fmt: skip
-    texts = (" ".join(html.unescape(_TAG.sub(" ", str(one))).split()) for one in values if one is not None)
-    return [text for text in texts if text]
+        pairs = [(str(language), one) for language, ones in value.items() for one in _several(ones)]
+    else:
+        values = [one for one in _several(value) if one is not None]
+        pairs = [
+            (str(one.get("@language") or _ANY), one.get("@value")) if isinstance(one, dict) else (_ANY, one)
+            for one in values
+        ]
+    for language, one in pairs:
+        text = " ".join(html.unescape(_TAG.sub(" ", str(one))).split()) if one is not None else ""
+        if text:
+            found.setdefault(language, []).append(text)
+    return {name: found[name] for name in dict.fromkeys([*(n for n in (_ANY, "en") if n in found), *found])}
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _list(value: Any) -> list[Mapping[str, Any]]:

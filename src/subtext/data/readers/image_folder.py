@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subtext.data.dataset import RowIssue
-from subtext.data.folders import visible, with_unlisted
+from subtext.data.folders import visible
 from subtext.data.readers.table import typed_records
 from subtext.data.rows import Columns, Row, Source, rows_of, split_in_name
 
@@ -71,12 +71,11 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None, par
         prefix = f"{file.relative_to(path)} " if folder else ""
         name = None if columns else file.name
         rows += rows_of(typed_records(file, columns, prefix), name, folder=folder, split=split_in_name(folder))
-    if images is None:
-        rows = list(with_unlisted(rows, path, files))
     usable = [row for row in rows if isinstance(row, Row)]
     if all(row.split is None for row in usable):
         parents = [row.image.partition("/") if isinstance(row.image, str) else ("", "", "") for row in usable]
         splits = [split_in_name(parent) if slash else None for parent, slash, _ in parents]
         for row, split in zip(usable, splits if all(splits) else [], strict=False):
             row.split = split
-    return Source(rows, images if images is not None else path)
+    root = images if images is not None else path
+    return Source(rows, root, tables=tuple(files), whole=root)

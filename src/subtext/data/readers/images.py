@@ -15,14 +15,15 @@ from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
-from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
+from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields, note_of
 from subtext.data.folders import IMAGES, TABLES, list_files, list_folder, suffix_of, visible
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
+from subtext.data.sidecars import Sidecars
 from subtext.errors import DataError
 from subtext.text_helpers import counted
 
 PRIORITY = -1
-LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, AVIF, HEIC)"
+LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, JPEG 2000, AVIF, HEIC)"
 _SIZE = re.compile(r"/(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[\d.]+/[a-z]+\.[a-z0-9]+$")
 """The end of an address of IIIF's Image API: region, size, rotation, quality and format."""
 
@@ -63,27 +64,27 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
     names = sorted(listing.files)
     yield from listing.notes(folder)
     others = Counter[str]()
-    # Some programs write a.XMP.
-    sidecars = {os.path.splitext(name)[0]: name for name in names if suffix_of(name) == SIDECAR}  # noqa: PTH122
+    sidecars = Sidecars(folder, names)
     for name in names:
         if suffix_of(name) not in IMAGES:
             others[suffix_of(name) or "no suffix"] += suffix_of(name) != SIDECAR
             continue
         if name in listing.aliases:
             continue
-        # Lightroom writes a.xmp beside a.jpg; darktable and digiKam write a.jpg.xmp.
-        stems = (name, os.path.splitext(name)[0])  # noqa: PTH122 (100,000 paths)
-        sidecar = next((folder / sidecars[stem] for stem in stems if stem in sidecars), None)
+        sidecar, notes = sidecars.of(name)
         try:
-            fields, wrong = embedded_fields(folder / name, sidecar)
+            fields, wrong = embedded_fields(folder / name, None if sidecar is None else folder / sidecar)
         except OSError as error:
             yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}", item=name)
             continue
-        for what in wrong:
-            yield RowIssue(f"image {name}", what, fatal=False, name=next(iter(re.findall("'.*'", what)), ""))
+        yield from notes
+        yield from (note_of(name, what) for what in wrong)
         yield from rows_of([(f"image {name}", renamed({"image": name, **fields}, columns))], None)
+    if unused := sidecars.unused():
+        what = f"{counted(len(unused), 'sidecar')} left out, for no image here has its name, first {unused[0]}"
+        yield RowIssue(folder.name, what, fatal=False)
     if others.total():
-        kinds = ", ".join(suffix for suffix, count in others.most_common(5) if count)
+        kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common() if count)
         note = f"{counted(others.total(), 'file')} of the folder left out, for it takes images only ({kinds})"
         yield RowIssue(folder.name, note, fatal=False)
 
@@ -99,8 +100,12 @@ def files_with(path: Path, suffix: str, mark: str) -> list[Path]:
     Returns:
         The files, sorted by name.
     """
-    files = visible(path, f"*{suffix}") if path.is_dir() else [path] if path.suffix.lower() == suffix else []
-    return [file for file in files if file.is_file() and mark.encode() in _first_bytes(file)]
+    return [file for file in _named(path, suffix) if mark.encode() in _first_bytes(file)]
+
+
+def _named(path: Path, suffix: str) -> list[Path]:
+    files = visible(path) if path.is_dir() else [path]
+    return [file for file in files if file.suffix.lower() == suffix and file.is_file()]
 
 
 def _first_bytes(file: Path) -> bytes:
@@ -189,7 +194,17 @@ def images_of(
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    rows = [row for file in descriptions for row in records(file, files)]
+    rows, read = list[Addressed](), list[Path]()
+    for file in descriptions:
+        # One file that cannot be read is a problem of itself.
+        try:
+            rows += list(records(file, files))
+            read.append(file)
+        except OSError as error:
+            rows.append((file.name, "", RowIssue(file.name, f"cannot be read: {error.strerror or error}")))
+        except _UNREADABLE as error:
+            what = str(error) if isinstance(error, DataError) else f"is not read: {str(error)[:160] or repr(error)}"
+            rows.append((file.name, "", RowIssue(file.name, what)))
     rivals: dict[str, dict[str, str]] = {}
     for _, address, row in rows:
         if not isinstance(row, RowIssue):
@@ -204,13 +219,51 @@ def images_of(
             shared = {rival: _shared_folders(image, rival) for rival in rivals[image]}
             nearest = [rival for rival, count in shared.items() if count == max(shared.values())]
             if nearest == [identifier]:
-                yield where, renamed(row, columns)
+                yield where, _with_languages(row, columns)
                 continue
             second = next(rivals[image][rival] for rival in nearest if rival != identifier)
             reason = f"'{address}' and '{second}' both end at {image}; keep the folders of the addresses"
             yield where, RowIssue(where, reason, name=address)
 
+        yield from _left_out(path, root, descriptions, files, set(rivals) if read else None)
+
     return Source(rows_of(single(), None), root)
+
+
+_UNREADABLE = (DataError, ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What a file of another form than it says may raise."""
+
+
+def _with_languages(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    """The row under the names of roles; its headline and caption, of several languages, are texts or one field."""
+    languages = row.get("language")
+    new = renamed(row, columns)
+    for name in TEXT_FIELDS:
+        values = new.pop(name, None)
+        if values and name not in columns["text"]:
+            new[name] = "; ".join(values) if isinstance(values, list) else values
+    if isinstance(languages, Mapping):
+        new["language"] = [languages.get(text, "und") for text in new.get("captions", ())]
+    return new
+
+
+def _left_out(
+    path: Path, root: Path, descriptions: Iterable[Path], files: Mapping[str, list[str]], named: set[str] | None
+) -> Iterator[Record]:
+    """Notes on files that look like descriptions and are none, and on images that none of them names."""
+    descriptions = list(descriptions)
+    if path.is_dir() and descriptions:
+        suffix = descriptions[0].suffix.lower()
+        others = [file.name for file in _named(path, suffix) if file not in descriptions]
+        if others:
+            number = counted(len(others), f"{suffix} file")
+            what = f"{number} left out, for nothing in it says what it is, first {others[0]}"
+            yield path.name, RowIssue(path.name, what, fatal=False)
+    left = sorted({image for images in files.values() for image in images} - (named or set()))
+    if path.is_dir() and left and named:
+        number = counted(len(left), "image")
+        what = f"{number} left out, which no description names, first {left[0]}"
+        yield root.name, RowIssue(root.name, what, fatal=False)
 
 
 def _shared_folders(image: str, identifier: str) -> int:

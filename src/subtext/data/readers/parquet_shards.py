@@ -45,4 +45,5 @@ def read(path: Path, images: Path | None) -> Source:
         for file, split in zip(files, splits, strict=True)
         for row in rows_of(records(file, f"{file.relative_to(path)} "), file.name, split=split if all(splits) else None)
     )
-    return Source(rows, images if images is not None else path)
+    root = images if images is not None else path
+    return Source(rows, root, tables=tuple(files), whole=root)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import days, read_date
-from subtext.data.folders import TABLES, visible, with_unlisted
+from subtext.data.folders import TABLES, visible
 from subtext.data.rows import (
     MARK,
     RESERVED,
@@ -93,14 +93,15 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None, par
         part: Name of the table in the folder; "" for its only one.
 
     Returns:
-        The rows; for a folder also a note on images that no row names.
+        The rows, to be joined with the files of their folder.
     """
     file = path / part if part else _file(path)
     assert file is not None
     rows = rows_of(typed_records(file, columns), None if columns else file.name)
-    if path.is_dir() and images is None:
-        rows = with_unlisted(rows, path, [file])
-    return Source(rows, images if images is not None else file.parent)
+    whole = images if images != file.parent else None
+    if images is None:
+        whole = path if path.is_dir() else None
+    return Source(rows, images if images is not None else file.parent, tables=(file,), whole=whole)
 
 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from subtext.data.dataset import RowIssue
-from subtext.data.folders import list_files
+from subtext.data.folders import IMAGES as SUFFIXES, list_files
 from subtext.data.image_files import inside
 from subtext.data.rows import MARK, TEXT, Record, Row, Source, described, rows_of, split_in_name
 from subtext.errors import DataError
@@ -25,7 +25,7 @@ from subtext.errors import DataError
 PRIORITY = 70
 LOOKS_FOR = "*.tar (WebDataset)"
 
-IMAGES = frozenset(("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "pgm", "jp2", "avif"))
+IMAGES = frozenset(suffix.removeprefix(".") for suffix in SUFFIXES)
 """Suffixes of members that are images."""
 
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")

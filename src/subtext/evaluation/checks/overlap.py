@@ -94,7 +94,7 @@ def _fingerprint(value: str | bytes | None, root: Path) -> ImageFingerprint | No
         return None
     try:
         digest = hashlib.blake2b(read_bytes(value, root), digest_size=16).digest()
-        image = open_image(value, root, at_least=2 * SIDE)
+        image = open_image(value, root, at_least=2 * SIDE, thumbnail=True)
     except DataError:
         # Images that cannot be read are counted; `data check` reports them.
         return None

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 from transformers import PretrainedConfig, PreTrainedModel
 
 from subtext.core import Encoded
@@ -25,7 +24,7 @@ from subtext.models.encoders.backbone import (
 )
 from subtext.models.encoders.hub import Preprocessing
 
-_HALVES = ("altclip", "clip", "clipseg", "metaclip_2", "siglip")
+_HALVES = ("altclip", "clip", "clipseg", "metaclip_2", "siglip", "siglip2")
 """Families whose towers and projections are modules of their own; of others, `get_image_features` is called."""
 
 _METHODS = ("get_image_features", "get_text_features")
@@ -93,8 +92,7 @@ class Dual:
             Both towers.
 
         Raises:
-            RequirementError: If the model has one tower, or two that were not trained together, if weights are missing,
-                and for images of variable size.
+            RequirementError: If the model has one tower, or two that were not trained together, if weights are missing.
         """
 
         def require_two_towers(body: PreTrainedModel) -> None:
@@ -110,12 +108,6 @@ class Dual:
 
         model = open_body(name, weights=weights, assets=assets, option="model", complete=require_two_towers)
         require_two_towers(model)
-        if model.config.model_type == "siglip2":
-            raise RequirementError(
-                Setting("model", name),
-                " needs images of one size; it reads images of variable size (NaFlex), which is not "
-                "supported; give the variant of a fixed resolution, such as google/siglip2-base-patch16-224",
-            )
         config, pretrained = model.config, has_weights(name, weights)
         scale, shift = _scale_and_shift(model)
         halves: Any
@@ -171,34 +163,36 @@ class SingleTower(Pretrained):
         self.pooled_width = int(outer or getattr(side_config, "projection_size", None) or side_config.hidden_size)
         # SigLIP learnt with texts padded to full length and nothing masked, and reads its last token.
         self.full_length = input_name == "tokens" and "siglip" in config.model_type
-        self.size = int(config.vision_config.image_size)
+        # SigLIP 2 of variable size (NaFlex) reads patches.
+        self.variable = config.model_type == "siglip2"
+        self.size = 0 if self.variable else int(config.vision_config.image_size)
         self.longest = int(side_config.max_position_embeddings) if input_name == "tokens" else 0
-        self.padding = getattr(side_config, "pad_token_id", None) if input_name == "tokens" else None
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and joint vectors of images or texts.
 
         Args:
-            inputs: "pixels" (N 3 H W), or "tokens" (N P) int64 with "mask" (N P) bool.
+            inputs: "pixels" (N 3 H W); where images are of variable size "pixels" (N P 3K²), "mask" (N P) and "shapes"
+                (N 2), rows and columns of patches; or "tokens" (N P) int64 with "mask" (N P) bool, P `longest` where
+                the model learnt with texts at full length.
 
         Returns:
-            Encoded with `parts` (N P E), last hidden states, with their mask for texts; `pooled` (N G), the projected
+            Encoded with `parts` (N P E), last hidden states, with their mask; `pooled` (N G), the projected
             vector that the model compares, not yet of unit length.
         """
         self.keep_frozen()
         if self.input_name == "pixels":
             pixels = inputs["pixels"]
+            if self.variable:
+                seen = inputs["mask"]
+                output = self.body(pixels, seen.to(torch.int32), inputs["shapes"])
+                return Encoded(parts=output.last_hidden_state, mask=seen, pooled=self.projection(output.pooler_output))
             resized = tuple(pixels.shape[-2:]) != (self.config.vision_config.image_size,) * 2
             output = self.body(pixel_values=pixels, interpolate_pos_encoding=resized)
             return Encoded(parts=output.last_hidden_state, pooled=self.projection(output.pooler_output))
         tokens, mask = inputs["tokens"], inputs["mask"]
-        if self.full_length:
-            missing = (0, self.longest - tokens.shape[1])
-            padding = 0 if self.padding is None else int(self.padding)
-            output = self.body(input_ids=pad(tokens.masked_fill(~mask, padding), missing, value=padding))
-            mask = pad(mask, missing, value=False)
-        else:
-            output = self.body(input_ids=tokens, attention_mask=mask.to(tokens.dtype))
+        masked = {} if self.full_length else {"attention_mask": mask.to(tokens.dtype)}
+        output = self.body(input_ids=tokens, **masked)
         return Encoded(parts=output.last_hidden_state, mask=mask, pooled=self.projection(output.pooler_output))
 
     def body_layers(self) -> list[list[nn.Parameter]]:

@@ -328,6 +328,53 @@ def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
     return Preprocessing(size, mean, std, "crop" if short_edge else "squash", 1.0, _FILTERS[resample])
 
 
+@dataclass(frozen=True)
+class Patching:
+    """Preprocessing of the images of a model that reads them at their own aspect (NaFlex).
+
+    Attributes:
+        patches: Most patches of an image.
+        patch: Side of a patch in pixels.
+        mean: Mean of each channel, on a scale of 0 to 1.
+        std: Standard deviation of each channel, likewise.
+        filter: Filter of resampling.
+    """
+
+    patches: int
+    patch: int
+    mean: Triple
+    std: Triple
+    filter: Literal["bilinear", "bicubic", "lanczos"]
+
+
+def patching_of(name: str, *, option: str = "name") -> Patching:
+    """The preprocessing of a model of variable image size, from one of its `PROCESSORS`.
+
+    Args:
+        name: A hub name, or a folder.
+        option: The option that the name came from, for messages.
+
+    Returns:
+        The preprocessing.
+
+    Raises:
+        RequirementError: If the model has none of these files, or they lack values.
+    """
+    file, settings = _image_processor(name, option)
+    patches, patch = settings.get("max_num_patches", 256), settings.get("patch_size", 16)
+    mean, std = (_triple(settings.get(f"image_{kind}", [0.5] * 3)) for kind in ("mean", "std"))
+    resample = settings.get("resample", 2)
+    numbers = all(isinstance(value, int) and value > 0 for value in (patches, patch))
+    if not numbers or mean is None or std is None or resample not in _FILTERS:
+        raise RequirementError(
+            Setting(option, name),
+            f" needs a {file.name} with max_num_patches, patch_size, three channels' image_mean and image_std, and a "
+            f"bilinear, bicubic or Lanczos filter; it has {patches}, {patch}, {mean}, {std} and {resample}; fetch it "
+            "again",
+        )
+    return Patching(patches, patch, mean, std, _FILTERS[resample])
+
+
 def _image_processor(name: str, option: str) -> tuple[Path, dict[str, Any]]:
     """The file of a model that holds its image processor, and the settings in it.
 

@@ -21,6 +21,7 @@ from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError, Setting
 from subtext.models.encoders.backbone import Pretrained, Weights, drop_pooler, has_weights, open_body, read_model
 from subtext.ops.numerics import masked_mean, unit
+from subtext.text_helpers import install_hint
 
 _TEXTS = 16
 """Texts that a processor computes together. Of 128 captions, the longest twice as long as the mean, a step with their
@@ -194,14 +195,23 @@ def tokeniser(name: str, *, option: str = "text") -> Any:
         A tokeniser of `transformers`.
 
     Raises:
-        RequirementError: If it is not available, or has no vocabulary.
+        RequirementError: If it is not available, has no vocabulary, or needs a package that is missing.
     """
-    result = read_model(
-        name,
-        lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False),
-        files=["tokenizer.json"],
-        option=option,
-    )
+    try:
+        result = read_model(
+            name,
+            lambda source, local: AutoTokenizer.from_pretrained(
+                source, local_files_only=local, trust_remote_code=False
+            ),
+            files=["tokenizer.json"],
+            option=option,
+        )
+    except ImportError as error:
+        raise RequirementError(
+            Setting(option, name),
+            " needs sentencepiece and protobuf for its tokeniser (SigLIP's; SigLIP 2 needs neither); "
+            f"{install_hint('siglip')}",
+        ) from error
     # Without its files transformers makes a tokeniser that has its special tokens alone.
     if len(result) <= len(set(result.all_special_ids)):
         raise RequirementError(

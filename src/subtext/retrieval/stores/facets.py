@@ -11,12 +11,12 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Any, Literal, get_args
 
-from subtext.data.dates import END, Interval, interval_of, read_date, year_interval
+from subtext.data.dates import END, DateInterval, interval_of, read_date, year_interval
 from subtext.errors import RequirementError
 from subtext.retrieval.stores.item import plain
 from subtext.retrieval.words import fold
 
-Value = str | int | float | Interval | date
+Value = str | int | float | DateInterval | date
 Test = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
 
 ORDER = ("<", "<=", ">", ">=")
@@ -47,7 +47,7 @@ class Condition:
         test: = and != for texts, numbers and booleans; < <= > >= for numbers and dates; in: one of several values;
             contains: a substring, ignoring case; for "text" a phrase of whole words.
         value: For "in" a sequence; for "!=" one value or several, none of which may be equal. Texts are equal whatever
-            their case, accents and spaces; see `words.fold`. Dates, `data.dates.Interval` or those of Python, are
+            their case, accents and spaces; see `words.fold`. Dates, `data.dates.DateInterval` or those of Python, are
             compared with all texts that are dates. On a field with dates a whole number is that year, too.
         certain: A date, which lies somewhere between its first and its last day, has to fulfil the condition wherever
             it lies; by default somewhere is enough.
@@ -64,7 +64,7 @@ class Condition:
     def __post_init__(self) -> None:
         if self.test not in get_args(Test):
             raise RequirementError(f"a condition needs one of {', '.join(get_args(Test))}; it got '{self.test}'")
-        several = not isinstance(self.value, str | int | float | date | Interval)
+        several = not isinstance(self.value, str | int | float | date | DateInterval)
         if several != (self.test == "in") and not (several and self.test == "!="):
             expected = "several values" if self.test == "in" else "one value"
             raise RequirementError(f"'{self.field} {self.test}' needs {expected}; it got {self.value!r}")
@@ -83,12 +83,12 @@ class Condition:
     @property
     def values(self) -> Sequence[Value]:
         """The value, or all of several."""
-        return [self.value] if isinstance(self.value, str | int | float | date | Interval) else self.value
+        return [self.value] if isinstance(self.value, str | int | float | date | DateInterval) else self.value
 
     @property
-    def dates(self) -> list[Interval]:
+    def dates(self) -> list[DateInterval]:
         """Those of the values that are dates."""
-        return [interval_of(value) for value in self.values if isinstance(value, Interval | date)]
+        return [interval_of(value) for value in self.values if isinstance(value, DateInterval | date)]
 
     @property
     def others(self) -> list[str | int | float]:
@@ -98,7 +98,7 @@ class Condition:
 
 def _has_offset(value: Value) -> bool:
     """Whether a date and time names its offset from UTC."""
-    if isinstance(value, Interval):
+    if isinstance(value, DateInterval):
         return _OFFSET.fullmatch(value.text) is not None
     return isinstance(value, datetime) and value.tzinfo is not None
 
@@ -156,7 +156,7 @@ def _scalars(metadata: Mapping[str, Any], prefix: str) -> Iterator[Facet]:
                 yield f"{prefix}{name}", value
 
 
-def sortable(interval: Interval) -> str:
+def sortable(interval: DateInterval) -> str:
     """An interval as a text of digits: the first second and the last, in order as texts are.
 
     Args:
@@ -193,7 +193,7 @@ def interval_at(text: str) -> tuple[int, int]:
     return first, END if last == END - 2 else last
 
 
-def interval_tests(test: str, interval: Interval, *, certain: bool) -> dict[str, str]:
+def interval_tests(test: str, interval: DateInterval, *, certain: bool) -> dict[str, str]:
     """How the ends of a stored interval compare with those of one in a condition, as texts of digits.
 
     Args:

@@ -301,7 +301,8 @@ def translated(file: Path) -> Iterator[None]:
         raise SearchIndexError(
             f"{file} cannot be used: {problem}; `subtext index verify` says what is wrong"
         ) from problem
-    except sqlite3.DatabaseError as problem:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+        # A message of SQLite quotes what it found.
         raise SearchIndexError(f"{file} is damaged: {problem}; restore a backup, or build again") from problem
 
 
@@ -1780,6 +1781,9 @@ def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIss
     for name, total in sums.items():
         if total % ROUND != state.get(name):
             yield IndexIssue(TABLES, f"{_RECORDS.get(name, name)} changed or damaged")
+    other = sum(fold(name) != folded for name, folded in sqlite.run("SELECT id, folded_id FROM items"))
+    if other:
+        yield IndexIssue(TABLES, f"{counted(other, 'item')} found by another id than its own")
 
 
 def _check_files(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:

@@ -378,16 +378,18 @@ def item_digest(columns: tuple[Any, ...]) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def vectors_digest(vectors: NDArray[np.float32]) -> bytes:
-    """16 bytes of an item's (K D) vectors: what `verify` compares.
+def vectors_digest(vectors: NDArray[np.float32], key: int) -> bytes:
+    """16 bytes of an item's (K D) vectors: what `verify` compares. Those of another item are not its own.
 
     Args:
         vectors: (K D) float32.
+        key: Key of the item in the index.
 
     Returns:
         16 bytes.
     """
-    return hashlib.blake2b(np.ascontiguousarray(vectors, dtype="<f4").tobytes(), digest_size=16).digest()
+    content = np.ascontiguousarray(vectors, dtype="<f4").tobytes() + key.to_bytes(8, "little")
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def plain(value: Any) -> Any:

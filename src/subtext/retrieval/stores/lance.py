@@ -13,6 +13,11 @@ in old ones. Every commit replaces the row of the state, so that two writers tha
 in it: the later one begins again, a bounded number of times. Commits are idempotent: a retry detects an earlier
 success from the state row. A killed process leaves files that no version names.
 
+What is read and written is what was opened: in a folder by paths that lead through a descriptor of it (`Home`). Before
+each commit a writer compares the folder, the file of its version, and by the changes that both states name whether one
+led to the other: an index, copy or backup that took the place is refused. The state also has sums over the rows of each
+kind, and a seal over itself, by which `verify` finds what is missing or another.
+
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
 vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
 scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
@@ -23,6 +28,7 @@ empties the old table but for a state that leads to the new one: a change of the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import random
@@ -33,7 +39,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -56,6 +62,7 @@ from subtext.data.atomic import HIDDEN
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
+from subtext.retrieval.held_folder import THROUGH, HeldFolder
 from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
@@ -75,6 +82,7 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     deletion_hash,
     link_sum,
+    row_sum,
     vectors_digest,
 )
 from subtext.retrieval.stores.sql import (
@@ -124,18 +132,24 @@ REMEMBERED = 64
 """Changes that the state names."""
 NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch", "job")
 """Numbers of the state."""
+SUMS = {"items": ITEMS, "documents": DOCUMENT, "hashes": DELETED, "finished": JOB}
+"""Sums over all rows of a kind, by which `verify` knows that none is missing or another; of items, by their digests."""
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 """Number of retries of a request to an object store, and their seconds."""
 CACHE = 2**28
 """Bytes of indexes, and of metadata, that a reader has in memory."""
+NOTE = 4096
+"""Bytes of the note of the newest version, at most."""
 QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
+_DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).join(("/?", "")) for own in THROUGH))
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
-_STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "manifest": str, "changes": list, "jobs": list}
-_STATE |= {"lists": dict, "index": dict}
-_LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER}
+_STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
+_STATE |= {"lists": dict, "index": dict, "sums": dict.fromkeys(SUMS, _NUMBER), "seal": str}
+_LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER, "files": dict}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
+_RECORD = ["kind", "key", "id", "text", "content"]
 _ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
 _RELATIONS = (
     "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 2), "
@@ -233,8 +247,9 @@ def translated(where: str) -> Iterator[None]:
     except CommitConflictError:
         raise  # An OSError to Python; the caller that commits handles it.
     except (OSError, ValueError, RuntimeError) as problem:
-        # Without the places in Lance's source.
-        brief = str(problem).partition(", /")[0].strip().replace("\n", "; ")[:300]
+        # Without the places in Lance's source, and by the folder's own name.
+        brief = _DESCRIPTOR.sub(where.removeprefix("lance://"), str(problem).partition(", /")[0])
+        brief = brief.strip().replace("\n", "; ")[:300]
         if any(reason in str(problem) for reason in ("No space left", "Permission denied", "Read-only")):
             text = f"{where} needs to be written, and cannot be: {brief}; what stood there before still stands"
             raise OutputError(text) from problem
@@ -282,6 +297,8 @@ class LanceTables(Tables):
     Args:
         dataset: The dataset of Lance, at this version.
         where: Address of the index, for messages.
+        home: The folder that it lies in, as it was opened.
+        mark: Of the file that describes this version; see `Home.mark`.
         now: The state: numbers and lists of the index.
         cache: What was computed of this version, for all views of it.
 
@@ -289,8 +306,16 @@ class LanceTables(Tables):
         SearchIndexError: If the state is missing or damaged.
     """
 
-    def __init__(self, dataset: Any, where: str) -> None:
+    def __init__(self, dataset: Any, where: str, home: Home, mark: Any = None) -> None:
         self.dataset, self.where, self.cache = dataset, where, dict[str, Any]()
+        self.home, self.mark = home, mark
+        for column in schema(1):
+            own = dataset.schema.field(column.name) if column.name in dataset.schema.names else None
+            if own is None or (own.type != column.type and column.name != "vector"):
+                raise SearchIndexError(
+                    f"{where} needs a column '{column.name}' of {column.type} in its table; it has "
+                    f"{'none' if own is None else own.type}; restore a backup"
+                )
         rows = self.scan(["text"], f"kind = {STATE}")
         if rows.num_rows != 1:
             raise SearchIndexError(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
@@ -303,6 +328,23 @@ class LanceTables(Tables):
             what = f"JSON of at most {LONGEST:,} characters" if now is None else f"'{wrong}' as Subtext writes it"
             raise SearchIndexError(f"{where} needs a state with {what}; it has another; restore a backup")
         self.now = now
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the state is that of the last change."""
+        return bool(self.now["seal"] == _seal(self.now))
+
+    def is_kin(self, changes: Sequence[str]) -> bool:
+        """Whether one of two states led to the other: then a key is of the same item in both.
+
+        Args:
+            changes: The changes that the other state names.
+
+        Returns:
+            False also where more changes lie between them than a state names.
+        """
+        own = self.now["changes"]
+        return bool(own and changes) and (own[-1] in changes or changes[-1] in own)
 
     def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
         """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner.
@@ -525,6 +567,8 @@ class LanceVectors:
         number = SIDES.index(self.side)
         self.where = f"kind IN ({ITEMS + number}, {FURTHER + number})"
         self.count, self.views = self.tables.state(self.side), self.store.manifest.views[self.side]
+        others = f"kind = {FURTHER + number} AND view BETWEEN 1 AND {self.views - 1}"
+        self.where_numbered = f"(kind = {ITEMS + number} AND view = 0) OR ({others})"
         self.rows = self.count * self.views
         self.in_memory = self.rows <= self.store.manifest.exact_up_to
 
@@ -695,12 +739,16 @@ class LanceVectors:
                     f"{len(owners):,}; `subtext index verify` says what is wrong"
                 )
             with self.store.reads_vectors:
-                keys, vectors = self.store.vectors.get(self.side, (owners[:0], self.tables.vectors_at(rows[:0])))
+                changes, keys, vectors = self.store.vectors.get(self.side, ([], owners[:0], None))
+                if vectors is None or not self.tables.is_kin(changes):
+                    # Keys of another index, or of one that was restored since, may be those of other items.
+                    keys, vectors = owners[:0], self.tables.vectors_at(rows[:0])
                 remaining, new = np.isin(keys, owners), ~np.isin(owners, keys)
                 keys = np.concatenate([keys[remaining], owners[new]])
                 vectors = np.concatenate([vectors[remaining], self.tables.vectors_at(rows[new])])
                 order = np.argsort(keys, kind="stable")
-                self.store.vectors[self.side] = keys, vectors = keys[order], vectors[order]
+                keys, vectors = keys[order], vectors[order]
+                self.store.vectors[self.side] = self.tables.now["changes"], keys, vectors
             self.tables.cache[name] = self._table(keys, vectors)
         return self.tables.cache[name]
 
@@ -754,11 +802,14 @@ class LanceView(SqlView):
         Returns:
             True if the view is at another version now.
         """
-        with translated(self.store.path):
-            versions = {each["version"] for each in self.store.opened().versions()}
-        if self.tables.dataset.version in versions:
+        version, home = self.tables.dataset.version, self.tables.home
+        latest = self.store.latest()
+        if latest.home is home and home.mark(self.store.table, version) == self.tables.mark:
             return False
-        vars(self).update(vars(self.store.view(self.store.latest())), renewed=True)
+        view = self.store.view(latest)
+        if not latest.is_kin(self.tables.now["changes"]):
+            raise self.store.replaced()
+        vars(self).update(vars(view), renewed=True)
         return True
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
@@ -909,8 +960,8 @@ class LanceView(SqlView):
             The damage; empty for an intact side.
         """
         number, vectors, views = SIDES.index(side), self.sides[side], self.manifest.views[side]
-        links, damaged = 0, dict[str, list[str]]()
-        columns = ["key", "id", "text", "metadata", "words", "links", "facets", "vectors_digest"]
+        links, texts, length, damaged = 0, 0, 0, dict[str, list[str]]()
+        columns = ["key", "id", "folded", "text", "metadata", "words", "length", "links", "facets", "vectors_digest"]
         for batch in self.tables.batches(columns, f"kind = {number}"):
             owners, rows = vectors.positions(batch["key"].to_numpy())
             matrix = self.tables.vectors_at(rows)
@@ -918,11 +969,14 @@ class LanceView(SqlView):
                 own = matrix[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
                 searched = _searched(row["text"], json_object(row["metadata"]) or {})
                 links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
+                texts, length = texts + (row["length"] is not None), length + (row["length"] or 0)
                 for what, right in {
                     f"without {views} vectors, or twice there": len(own) == views,
                     "with changed or damaged vectors": len(own) != views
-                    or vectors_digest(own) == row["vectors_digest"],
-                    "whose words differ from the text": row["words"] == searched["words"],
+                    or vectors_digest(own, row["key"]) == row["vectors_digest"],
+                    "whose words differ from the text": (row["words"], row["length"])
+                    == (searched["words"], searched["length"]),
+                    "found by another id than its own": row["folded"] == fold(row["id"]),
                     "filtered by other values than the metadata": row["facets"] == searched["facets"],
                 }.items():
                     if not right:
@@ -931,8 +985,53 @@ class LanceView(SqlView):
             IndexIssue(TABLE, f"{counted(len(ids), 'item')} of {side} {what}: {listed(ids)}")
             for what, ids in damaged.items()
         ]
-        changed = number and links % ROUND != self.tables.state("links")
-        return [*problems, *([IndexIssue(TABLE, "links changed or damaged")] if changed else [])]
+        filters = (vectors.where, vectors.where_numbered)
+        stored, numbered = (self.tables.dataset.count_rows(filter=own) for own in filters)
+        wrong = {
+            f"{side} have {stored:,} of {vectors.rows:,} vectors": stored != vectors.rows,
+            f"vectors of {side} are not numbered from 0 to {views - 1}": numbered != vectors.rows,
+        }
+        if number:
+            counts = {"links": links % ROUND, "worded": texts, "words": length}
+            wrong |= {f"{name} changed or damaged": self.tables.state(name) != own for name, own in counts.items()}
+        return [*problems, *(IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong)]
+
+    def damaged_records(self) -> list[IndexIssue]:
+        """What is wrong with the state, documents, jobs, and hashes of deleted items.
+
+        Returns:
+            The damage; empty for intact records.
+        """
+        sums = dict.fromkeys(SUMS, 0)
+        columns = ["kind", "key", "id", "text", "content", "digest"]
+        last, unknown = 0, self.tables.dataset.count_rows(filter=f"kind IS NULL OR kind < 0 OR kind > {JOB}")
+        kinds = {kind: name for name, kind in SUMS.items()} | {ITEMS + 1: "items"}
+        for batch in self.tables.batches(columns, f"kind IN ({literal(sorted(kinds))})"):
+            for row in batch.to_pylist():
+                is_item = row["kind"] < FURTHER
+                last = max(last, row["key"] if is_item else 0)
+                sums[kinds[row["kind"]]] += _item_sum(row["digest"], row["key"]) if is_item else _record_sum(row)
+        wrong = {
+            **{
+                f"{name} missing, changed or added": sums[name] % ROUND != self.tables.now["sums"][name]
+                for name in SUMS
+            },
+            "state changed or damaged: it is not that of the last change": not self.tables.is_sealed,
+            f"an item has the key {last:,}, which was never given": last > self.tables.state("key"),
+            f"{counted(unknown, 'row')} of no kind that Subtext writes": unknown > 0,
+            "columns are not those that Subtext makes": schema(self.manifest.width) != self.tables.dataset.schema,
+        }
+        problems = [IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong]
+        recorded = self.tables.now["index"].get("files", {})
+        with translated(self.store.path):
+            stored = _index_sums(self.tables.dataset, self.tables.home.uri(self.store.table)) if recorded else {}
+            built = _built(self.tables.dataset)
+        for name, digest in recorded.items():
+            # Another program may have built an index in the place of this one.
+            if name.partition("/")[0] in built and stored.get(name) != digest:
+                what = "changed or damaged: its checksum is another" if name in stored else "is missing"
+                problems.append(IndexIssue(f"{TABLE}/_indices/{name}", what))
+        return problems
 
     linked = (
         "SELECT i.key FROM (SELECT unnest(links) AS image FROM ({}) AS t) AS l "
@@ -1016,7 +1115,44 @@ def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-for _name in (*View.__abstractmethods__, "damage"):
+def _built(dataset: Any) -> set[str]:
+    """The folders of the indexes of a dataset."""
+    return {str(part.uuid) for described in dataset.describe_indices() for part in described.segments}
+
+
+def _index_sums(dataset: Any, uri: str) -> dict[str, str]:
+    """The checksum of each file of the indexes of a dataset."""
+    filesystem, folder = fs.FileSystem.from_uri(uri)
+    sums = {}
+    for name in sorted(_built(dataset)):
+        files = fs.FileSelector(f"{folder}/_indices/{name}", recursive=True, allow_not_found=True)
+        for info in filesystem.get_file_info(files):
+            if info.is_file:
+                digest = hashlib.blake2b(digest_size=16)
+                with filesystem.open_input_stream(info.path) as stream:
+                    while block := stream.read(2**20):
+                        digest.update(block)
+                sums[f"{name}/{info.path.partition(f'/{name}/')[2]}"] = digest.hexdigest()
+    return sums
+
+
+def _item_sum(digest: bytes, key: int) -> int:
+    """The checksum of an item's row, whose own digest stands for its columns."""
+    return row_sum(key, digest)
+
+
+def _record_sum(row: Mapping[str, Any]) -> int:
+    """The checksum of a row of documents, jobs or hashes of deleted items."""
+    return row_sum(*(row.get(name) for name in ("kind", "key", "id", "text", "content")))
+
+
+def _seal(state: Mapping[str, Any]) -> str:
+    """The checksum of a state."""
+    text = json.dumps({name: value for name, value in state.items() if name != "seal"}, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+for _name in (*View.__abstractmethods__, "damage", "damaged_records"):
     setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
 
 
@@ -1054,11 +1190,54 @@ class PendingCommit:
     fragments: Sequence[FragmentMetadata] = ()
     replaced: frozenset[int] = frozenset()
 
+    def count(self, name: str, rows: Sequence[Mapping[str, Any]], sign: int = 1) -> None:
+        """Count rows in a sum of the state.
+
+        Args:
+            name: Name of the sum.
+            rows: Rows that are no items.
+            sign: -1 counts them no more.
+        """
+        sums = self.state["sums"]
+        sums[name] = (sums[name] + sign * sum(map(_record_sum, rows))) % ROUND
+
 
 class LanceWriter(Writer):
-    """Changes an index in Lance, beside other writers; made by `LanceStore.writing`."""
+    """Changes an index in Lance, beside other writers; made by `LanceStore.writing`.
+
+    Args:
+        store: The index.
+        tables: The table at the version that the writer begins with.
+    """
 
     store: LanceStore
+
+    def __init__(self, store: LanceStore, tables: LanceTables) -> None:
+        super().__init__(store, store.manifest_of(tables.now))
+        self.seen = tables
+
+    def require_own(self, tables: LanceTables) -> None:
+        """Require that a version of the table is a later one of the index that this writer began with.
+
+        Args:
+            tables: The table at its newest version.
+
+        Raises:
+            IndexMovedError: If another index, a copy or a backup has taken its place.
+            SearchIndexError: If it was moved to another model.
+        """
+        self.store.require_same(tables.now)
+        self.store.require_revision(self.store.manifest_of(tables.now).revision)
+        # A state names its last changes only.
+        near = tables.now["generation"] <= self.seen.now["generation"] + REMEMBERED // 2
+        if tables.home is not self.seen.home or (near and not tables.is_kin(self.seen.now["changes"])):
+            raise self.store.replaced()
+        self.seen = tables
+
+    @property
+    def text_side(self) -> Path | None:
+        """See `Store.text_side`; a folder that stays the index's own while it is written."""
+        return None if self.store.text_side is None else Path(self.store.home.uri(self.store.table), TEXT_SIDE)
 
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all.
@@ -1080,7 +1259,7 @@ class LanceWriter(Writer):
         require_storable([*change.entries, *change.amended])
         draft = self.commit(lambda tables: self._draft(tables, change, vectors))
         moving = self.store.pending_move() if change.deleted else None
-        if moving is not None:
+        if moving is not None and moving.home is self.seen.home:
             with moving.writing("delete") as writer:
                 # An unfinished move takes over what is remembered at its end.
                 for side, ids in zip(SIDES, draft.gone, strict=True):
@@ -1107,6 +1286,7 @@ class LanceWriter(Writer):
             IndexLockedError: If somebody else compacts.
         """
         before = self.store.files()
+        home = self.seen.home
         draft = self.commit(self._compacting(self.store.latest()))
         written = counted(len(draft.replaced), "fragment")
         lines = [f"{written} written anew without deleted rows; old versions were removed"]
@@ -1116,10 +1296,10 @@ class LanceWriter(Writer):
             time.sleep(GRACE)
             with translated(self.store.path):
                 # An index that was replaced has the vectors of deleted items, too.
-                newest = self.store.opened()
+                newest = self.store.opened(home)
                 newest.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
                 used = set(newest.tracked_files().read_all()["path"].to_pylist())
-                filesystem, folder = fs.FileSystem.from_uri(self.store.uri)
+                filesystem, folder = fs.FileSystem.from_uri(home.uri(self.store.table))
                 for file in before:
                     # Whoever wrote one of these, and did not commit it before this compaction, cannot do so now. But
                     # an index is committed beside it.
@@ -1198,23 +1378,25 @@ class LanceWriter(Writer):
             centroids = ann.train(np.concatenate(samples), count, seed=seed)
         try:
             with translated(self.store.path):
-                own = self.store.opened()
+                own = self.store.opened(self.seen.home)
+                self.require_own(LanceTables(own, self.store.path, self.seen.home))
                 names = [] if large else [index.name for index in own.describe_indices()]
                 for name in names:
                     own.drop_index(name)
                 if not large:
                     return ["the index of the vectors was dropped: every vector is compared"] if names else []
-                before = LanceTables(own, self.store.path)
+                before = LanceTables(own, self.store.path, self.store.home)
                 own.create_index(
                     "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
                     ivf_centroids=centroids, replace=True,
                 )  # fmt: skip
-                index = {
-                    "name": LanceTables(own, self.store.path).index[0],
+                index: dict[str, Any] = {
+                    "name": LanceTables(own, self.store.path, self.store.home).index[0],
                     "vectors": sum(before.state(side) * self.manifest.views[side] for side in SIDES),
                 }
                 for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
                     own.create_scalar_index(column, kind, name=column, replace=True)
+                index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
         except CommitConflictError as problem:
             raise IndexLockedError(
                 f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
@@ -1278,7 +1460,7 @@ class LanceWriter(Writer):
                 tables = self.store.latest()
                 if draft is not None and token in tables.now["changes"]:
                     break  # The answer to a commit that was made got lost.
-                self.store.require_same(tables.now)
+                self.require_own(tables)
                 draft = plan(tables)
                 self._write(tables, draft, token)
                 break
@@ -1327,6 +1509,8 @@ class LanceWriter(Writer):
                 new += write_fragments(table, dataset, columns)
             # In a file of its own, so that the next change need not mark it as deleted among other rows.
             state = {**draft.state, "changes": [*draft.state["changes"], token][-REMEMBERED:]}
+            # Damage from before the change stays to be seen.
+            state["seal"] = _seal(state) if tables.is_sealed else ""
             new += write_fragments(_state_row(state, columns), dataset, columns)
             operation = lance.LanceOperation.Update(
                 removed_fragment_ids=sorted(numbers.union(n for n, part in changed.items() if part is None)),
@@ -1334,6 +1518,7 @@ class LanceWriter(Writer):
                 new_fragments=new,
                 fields_modified=[],
             )
+            self.store.require_unchanged(tables)
             lance.LanceDataset.commit(dataset, operation, read_version=dataset.version, max_retries=0)
             if dataset.version % REMEMBERED == 0:
                 with suppress(OSError, ValueError):
@@ -1342,7 +1527,7 @@ class LanceWriter(Writer):
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
         """The commit of a change."""
         number = SIDES.index(change.side)
-        state = {**tables.now, **self._counted(tables)}
+        state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
         names[1] |= change.exact_texts
         names[number] |= {entry.id for entry in (*change.entries, *change.amended)} | set(change.deleted)
@@ -1380,12 +1565,19 @@ class LanceWriter(Writer):
         self._write_items(tables, draft, before, after, new)
         self._write_deleted(tables, draft, {deletion_hash(change.side, entry.id) for entry in change.entries}, hashes)
         if change.documents:
-            draft.where.append(f"kind = {DOCUMENT} AND id IN ({literal(list(change.documents))})")
-        for name, text in change.documents.items():
-            draft.rows.append({"kind": DOCUMENT, "key": state["generation"], "id": name, "text": text})
+            which = f"kind = {DOCUMENT} AND id IN ({literal(list(change.documents))})"
+            draft.where.append(which)
+            draft.count("documents", tables.scan(_RECORD, which).to_pylist(), -1)
+        documents = [
+            {"kind": DOCUMENT, "key": state["generation"], "id": name, "text": text}
+            for name, text in change.documents.items()
+        ]
         # Every change writes the state again: finished jobs are written once, in rows of their own.
         finished = [job for job in state["jobs"] if job[4] is not None]
-        draft.rows += [{"kind": JOB, "key": job[0], "text": json.dumps(job)} for job in finished]
+        jobs = [{"kind": JOB, "key": job[0], "text": json.dumps(job)} for job in finished]
+        for name, rows in (("documents", documents), ("finished", jobs)):
+            draft.rows += rows
+            draft.count(name, rows)
         state["jobs"] = [job for job in state["jobs"] if job[4] is None]
         return draft
 
@@ -1419,12 +1611,14 @@ class LanceWriter(Writer):
                         counts |= {"worded": 1, "words": len(words(item.entry.text))}
                     for count, more in counts.items():
                         draft.state[count] = (draft.state[count] + sign * more) % ROUND
+                    more = _item_sum(item.entry.digest(side, item.key), item.key)
+                    draft.state["sums"]["items"] = (draft.state["sums"]["items"] + sign * more) % ROUND
         for side, name in changed:
             if (item := after.get((side, name))) is None:
                 continue
             entry = item.entry
             if item.key in new:
-                former[item.key] = vectors_digest(new[item.key]), new[item.key][0]
+                former[item.key] = vectors_digest(new[item.key], item.key), new[item.key][0]
             digest, first = former[item.key]
             row = {
                 "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
@@ -1442,14 +1636,17 @@ class LanceWriter(Writer):
         """Hashes of deleted items, without those that were added again."""
         if not hashes and not (again and draft.state["deleted"]):
             return
-        rows = tables.scan(["key", "content"], f"kind = {DELETED}").sort_by("key").to_pylist()
+        rows = tables.scan(_RECORD, f"kind = {DELETED}").sort_by("key").to_pylist()
         former = {row["key"]: row["content"] for row in rows}
         now = [own for own in _hashes(b"".join(former.values())) if own not in again]
         now = list(dict.fromkeys([*now, *hashes]))
         parts = {n: b"".join(now[start : start + CHUNK]) for n, start in enumerate(range(0, len(now), CHUNK), start=1)}
         changed = sorted(n for n in former | parts if former.get(n) != parts.get(n))
         draft.where += [f"kind = {DELETED} AND key IN ({literal(changed)})"] if changed else []
-        draft.rows += [{"kind": DELETED, "key": n, "content": parts[n]} for n in changed if n in parts]
+        written = [{"kind": DELETED, "key": n, "content": parts[n]} for n in changed if n in parts]
+        draft.rows += written
+        draft.count("hashes", [row for row in rows if row["key"] in changed], -1)
+        draft.count("hashes", written)
         draft.state["deleted"] = len(now)
 
 
@@ -1481,12 +1678,101 @@ def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist([row], schema=columns)
 
 
+def _is_table(address: str) -> bool:
+    """Whether there is a table with a version at an address."""
+    try:
+        lance.dataset(address, storage_options=PATIENCE)
+    except ValueError as problem:
+        # A process that was killed before the first commit leaves a folder without versions.
+        if "was not found" in str(problem) or re.search(r"Not found: \S*/_versions\b", str(problem)):
+            return False
+        raise
+    return True
+
+
+class Home:
+    """The folder of an index as it was opened: who renames it, or puts another in its place, does not exchange it.
+
+    In an object store nothing is renamed, and the address is all there is.
+
+    Args:
+        location: Address of the index.
+
+    Raises:
+        SearchIndexError: If there is no such folder.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._held = HeldFolder(Path(place(location)).parent) if location.startswith("lance://") else None
+
+    @cached_property
+    def _objects(self) -> tuple[Any, str]:
+        """The object store, whose connection is made once, and the folder in it."""
+        filesystem, folder = fs.FileSystem.from_uri(self.uri(""))
+        return filesystem, f"{folder.rstrip('/')}/"
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the location still leads here."""
+        return self._held is None or self._held.is_there
+
+    def uri(self, table: str) -> str:
+        """The address of a table in it, as Lance has it.
+
+        Args:
+            table: Name of the table.
+
+        Returns:
+            A path or an address.
+        """
+        return place(self.location, table) if self._held is None else str(self._held.here / table)
+
+    def acknowledged(self, table: str) -> int:
+        """The newest version of a table that Lance has noted beside it; 0 for none, and in an object store.
+
+        Args:
+            table: Name of the table.
+
+        Returns:
+            Number of the version.
+        """
+        if self._held is not None:
+            file = Path(self.uri(table), "_versions", "latest_version_hint.json")
+            with suppress(OSError, ValueError):
+                noted = json_object(file.read_text()) if file.is_file() and file.stat().st_size < NOTE else None
+                version = (noted or {}).get("version")
+                return version if isinstance(version, int) else 0
+        return 0
+
+    def mark(self, table: str, version: int) -> Hashable:
+        """What changes when another file takes the place of that which describes a version of a table.
+
+        Args:
+            table: Name of the table.
+            version: The version.
+
+        Returns:
+            A value to compare; None where there is no such version.
+        """
+        file = f"{self.uri(table)}/_versions/{2**64 - 1 - version:020d}.manifest"
+        if self.location.startswith("lance://"):
+            with suppress(OSError):
+                found = Path(file).stat()
+                return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            return None
+        filesystem, folder = self._objects
+        info = filesystem.get_file_info(f"{folder}{file.removeprefix(self.uri(''))}")
+        return (info.size, info.mtime_ns) if info.is_file else None
+
+
 class LanceStore(Store):
     """An index in Lance, opened.
 
     Args:
         location: Address of the index.
         table: Its name; by default the one in use.
+        home: The folder that it lies in, as it was opened; by default what is there now.
         earlier: Tables of earlier models, which lead to it.
         vectors: Of small sides, for all views of this process.
 
@@ -1497,15 +1783,16 @@ class LanceStore(Store):
 
     path: str
 
-    def __init__(self, location: str, *, table: str = "") -> None:
+    def __init__(self, location: str, *, table: str = "", home: Home | None = None) -> None:
         self.path, self.table, self.earlier = location, table or TABLE, list[str]()
-        self.vectors: dict[Side, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
+        self.vectors: dict[Side, tuple[list[str], NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
         self._tables: LanceTables | None = None
         self._thread = threading.local()
         if not self.exists(location, self.table):
             raise SearchIndexError(f"{location} needs to be an index that `subtext index build` made; there is none")
+        self.home = home or Home(location)
         self._require_own()
         while (successor := self._named("moved")) and not table:
             self.earlier.append(self.table)
@@ -1513,7 +1800,7 @@ class LanceStore(Store):
                 raise SearchIndexError(f"{location} is damaged: its tables lead to one another; restore a backup")
             self.table, self._tables = successor, None
             self._require_own()
-        self.manifest = self._manifest(self.latest().now)
+        self.manifest = self.manifest_of(self.latest().now)
         width = getattr(self.latest().dataset.schema.field("vector").type, "list_size", None)
         if width != self.manifest.width:
             raise SearchIndexError(
@@ -1522,13 +1809,14 @@ class LanceStore(Store):
             )
 
     @classmethod
-    def create(cls, location: str, manifest: Manifest, *, table: str = "") -> LanceStore:
+    def create(cls, location: str, manifest: Manifest, *, table: str = "", home: Home | None = None) -> LanceStore:
         """An empty index; beyond `EXACT_UP_TO` vectors, or the manifest's, searched by lists.
 
         Args:
             location: Folder or address of the index.
             manifest: Describes the index: model, width and views of the vectors, root of the paths.
             table: Of a move, in the place of another one.
+            home: The folder of that other one.
 
         Returns:
             The open index.
@@ -1544,15 +1832,18 @@ class LanceStore(Store):
             "format": FORMAT,
             "manifest": manifest.to_json(),
             "change": manifest.change,
-            "changes": [],
+            "changes": [uuid.uuid4().hex],
             "jobs": [],
             "lists": {},
             "index": {},
+            "sums": dict.fromkeys(SUMS, 0),
+            **dict.fromkeys(NUMBERS, 0),
         }
-        rows = _state_row(state | dict.fromkeys(NUMBERS, 0), schema(manifest.width))
+        rows = _state_row(state | {"seal": _seal(state)}, schema(manifest.width))
+        uri = home.uri(table) if home is not None else place(location, table or TABLE)
         with translated(location):
-            lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)
-        return cls(location, table=table)
+            lance.write_dataset(rows, uri, mode="create", storage_options=PATIENCE)
+        return cls(location, table=table, home=home)
 
     @classmethod
     def exists(cls, location: str, table: str = TABLE) -> bool:
@@ -1569,35 +1860,70 @@ class LanceStore(Store):
             IndexMovedError: If the storage cannot be reached.
         """
         with translated(location):
-            try:
-                lance.dataset(place(location, table), storage_options=PATIENCE)
-            except ValueError as problem:
-                # A process that was killed before the first commit leaves a folder without versions.
-                if "was not found" in str(problem) or re.search(r"Not found: \S*/_versions\b", str(problem)):
-                    return False
-                raise
-        return True
+            return _is_table(place(location, table))
 
     def latest(self) -> LanceTables:
-        """The table at its newest version.
+        """The table at its newest version, of what lies at the location now.
 
         Returns:
             The table.
         """
         with self._opens, translated(self.path):
             tables = self._tables
+            if not self.home.is_current:
+                if not self.exists(self.path):
+                    raise IndexMovedError(f"{self.path} was moved away or removed while it was open; open it again")
+                # What was opened stays open for those who read it.
+                self.home, self._session, tables = Home(self.path), lance.Session(CACHE, CACHE), None
+                self._require_own()
+            elif tables is not None and tables.mark != self.home.mark(self.table, tables.dataset.version):
+                # Removed by a compaction, or another file by the same name: what is cached may be of the former.
+                self._session, tables = lance.Session(CACHE, CACHE), None
             if tables is None or tables.dataset.latest_version != tables.dataset.version:
-                tables = self._tables = LanceTables(self.opened(), self.path)
+                acknowledged = self.home.acknowledged(self.table)
+                dataset = self.opened()
+                if dataset.version < acknowledged:
+                    raise SearchIndexError(
+                        f"{self.path} has version {dataset.version:,}, of {acknowledged:,} acknowledged: the last ones "
+                        "were lost, and deleted items may be back; restore a backup"
+                    )
+                mark = self.home.mark(self.table, dataset.version)
+                tables = self._tables = LanceTables(dataset, self.path, self.home, mark)
             return tables
 
-    def opened(self) -> Any:
+    def require_unchanged(self, tables: LanceTables) -> None:
+        """Require that a version is still that which was read, at the same place, as the last step before a commit.
+
+        Args:
+            tables: The table at a version.
+
+        Raises:
+            IndexMovedError: If another index or version has taken its place.
+        """
+        home = tables.home
+        if not home.is_current or home.mark(self.table, tables.dataset.version) != tables.mark:
+            raise self.replaced()
+
+    def replaced(self) -> IndexMovedError:
+        """The error that says that another index has taken the place of this one.
+
+        Returns:
+            The error.
+        """
+        return IndexMovedError(f"{self.path} was replaced by another index or a backup meanwhile; open it again")
+
+    def opened(self, home: Home | None = None) -> Any:
         """The newest version as a dataset of its own, for work on indexes, which moves it to yet newer ones.
+
+        Args:
+            home: The folder that it lies in; by default what is at the location.
 
         Returns:
             A dataset of Lance.
         """
         with translated(self.path):
-            return lance.dataset(self.uri, storage_options=PATIENCE, session=self._session)
+            uri = (home or self.home).uri(self.table)
+            return lance.dataset(uri, storage_options=PATIENCE, session=self._session)
 
     @contextmanager
     def reading(self) -> Iterator[LanceView]:
@@ -1628,7 +1954,7 @@ class LanceStore(Store):
         self.require_same(tables.now)
         sides = {side: LanceVectors(tables, side, self) for side in SIDES}
         counts = {side: vectors.count for side, vectors in sides.items()}
-        revision = self._manifest(tables.now).revision
+        revision = self.manifest_of(tables.now).revision
         self.require_revision(revision)
         return LanceView(self.manifest, revision, counts, tables, sides, self, cache=tables.cache)
 
@@ -1643,8 +1969,8 @@ class LanceStore(Store):
             A writer, valid inside the block.
         """
         tables = self.latest()
-        self.require_same(tables.now)
-        writer = LanceWriter(self, self._manifest(tables.now))
+        writer = LanceWriter(self, tables)
+        writer.require_own(tables)
         try:
             yield writer
         finally:
@@ -1657,15 +1983,16 @@ class LanceStore(Store):
             The damage; empty for an intact index.
         """
         with self.reading() as view:
-            problems = [problem for side in SIDES for problem in view.damage(side)]
+            problems = [*view.damaged_records(), *(problem for side in SIDES for problem in view.damage(side))]
         return problems if self.text_side is None else [*problems, *text_side_problems(self.text_side, self.manifest)]
 
     def remove(self) -> None:
         """Remove the index, with all its tables."""
+        self.view(self.latest())
         moving = self.pending_move()
         with translated(self.path):
             for table in [*self.earlier, self.table, *([] if moving is None else [moving.table])]:
-                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+                lance.LanceDataset.drop(self.home.uri(table), PATIENCE)
 
     def pending_move(self) -> LanceStore | None:
         """The index that an unfinished move builds beside this one; None where there is none.
@@ -1674,7 +2001,8 @@ class LanceStore(Store):
             The index; None if no move is unfinished.
         """
         table = self._named("moving")
-        return LanceStore(self.path, table=table) if table and self.exists(self.path, table) else None
+        there = table and self.exists(self.path, table)
+        return LanceStore(self.path, table=table, home=self.home) if there else None
 
     def _named(self, entry: str) -> str:
         """The table beside this one that its state names; "" for none.
@@ -1714,7 +2042,7 @@ class LanceStore(Store):
             # From here on a move that was begun earlier cannot end any more: its table may go.
             writer.commit(lambda now: PendingCommit({**now.now, "moving": table}))
         self.remove_unused()
-        return self.create(self.path, manifest, table=table)
+        return self.create(self.path, manifest, table=table, home=writer.seen.home)
 
     def replace_with(self, new: Store, *, since: Revision) -> LanceStore:
         """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted.
@@ -1734,7 +2062,7 @@ class LanceStore(Store):
             writer.apply(Change(remembered=[digest for (digest,) in view.records("deleted")]))
 
         def plan(tables: LanceTables) -> PendingCommit:
-            if self._manifest(tables.now).revision != since or tables.now["moving"] != new.table:
+            if self.manifest_of(tables.now).revision != since or tables.now["moving"] != new.table:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
                     "new, and nothing else"
@@ -1753,28 +2081,31 @@ class LanceStore(Store):
             True if something was removed.
         """
         with translated(self.path):
-            filesystem, folder = fs.FileSystem.from_uri(self.uri)
+            home = self.home
+            filesystem, folder = fs.FileSystem.from_uri(home.uri(self.table))
             beside = filesystem.get_file_info(fs.FileSelector(folder.rpartition("/")[0]))
             names = [info.base_name for info in beside]
             # Read after the tables were listed: a move names its table before it makes it.
             state = self.latest().now
             self.require_same(state)
+            self.require_revision(self.manifest_of(state).revision)
+            if self.home is not home:
+                raise self.replaced()
             used = {*self.earlier, self.table, state.get("moving")}
             unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
             for table in unused:
-                if self.exists(self.path, table):
-                    lance.LanceDataset.drop(place(self.path, table), PATIENCE)
-                    continue
-                if self.path.startswith("lance://"):
-                    inside(Path(self.uri).parent, table)
-                filesystem.delete_dir(f"{folder.rpartition('/')[0]}/{table}")
+                # A move that was killed before its first commit has made a folder, and no table.
+                if _is_table(home.uri(table)):
+                    lance.LanceDataset.drop(home.uri(table), PATIENCE)
+                else:
+                    filesystem.delete_dir(f"{folder.rpartition('/')[0]}/{table}")
             freed = 0
             for table in self.earlier:
-                earlier = lance.dataset(place(self.path, table), storage_options=PATIENCE)
+                earlier = lance.dataset(home.uri(table), storage_options=PATIENCE)
                 freed += earlier.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6))).old_versions
                 side = self._text_side_of(table)
-                if side is not None and side.exists():
-                    shutil.rmtree(inside(side.parent, side.name))
+                if side is not None and (own := Path(home.uri(table), TEXT_SIDE)).exists():
+                    shutil.rmtree(inside(own.parent, own.name))
         return bool(unused or freed)
 
     def require_same(self, state: Mapping[str, Any]) -> None:
@@ -1786,7 +2117,7 @@ class LanceStore(Store):
         Raises:
             SearchIndexError: If it was moved to another model.
         """
-        if state.get("moved") or self._manifest(state).fingerprint != self.manifest.fingerprint:
+        if state.get("moved") or self.manifest_of(state).fingerprint != self.manifest.fingerprint:
             raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
 
     @property
@@ -1800,7 +2131,7 @@ class LanceStore(Store):
     @property
     def uri(self) -> str:
         """The address of the table, as Lance has it."""
-        return place(self.path, self.table)
+        return self.home.uri(self.table)
 
     def files(self) -> list[dict[str, Any]]:
         """Each file of the table: path, size_bytes and last_modified.
@@ -1811,7 +2142,15 @@ class LanceStore(Store):
         with translated(self.path):
             return self.opened().all_files().read_all().to_pylist()
 
-    def _manifest(self, state: Mapping[str, Any]) -> Manifest:
+    def manifest_of(self, state: Mapping[str, Any]) -> Manifest:
+        """The manifest of the index as of a state.
+
+        Args:
+            state: State of the table.
+
+        Returns:
+            The manifest.
+        """
         manifest = Manifest.from_json(state["manifest"], where=self.path)
         # More vectors than a store is made with are never read into memory.
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))

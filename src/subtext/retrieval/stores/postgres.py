@@ -9,6 +9,13 @@ A reader sees one moment (a transaction of REPEATABLE READ), however much is cha
 may write at once. They embed side by side and take turns for their changes: each change begins by counting it, and
 locks that one row until it is committed.
 
+Names of tables are looked up for each statement, also inside a transaction, and a schema can be renamed at any time. So
+every transaction compares at its end the table that its state was read from with that which has the name now; a change
+also has the identity of the index before it. A move builds in a schema of a random name, which the index remembers.
+
+The state has sums over the rows of every table, and a seal over the sums, by which `verify` finds what is missing or
+another. A server that is silent for too long counts as gone.
+
 Up to a number of items (`Manifest.exact_up_to`), and for filters that leave no more than that, all vectors are
 compared. Beyond it pgvector's HNSW graph is searched; where too few of the rows found pass a filter, all that pass it
 are compared: the filter may pass none but far items, whose order the graph does not know. Either
@@ -22,11 +29,14 @@ Nothing here shows a word of a password: neither an address, nor what a server s
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import secrets
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -39,6 +49,7 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector.psycopg import register_vector
 from psycopg import IsolationLevel, errors
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
@@ -49,8 +60,22 @@ from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets
-from subtext.retrieval.stores.item import SIDES, Applied, Change, Hits, IndexEntry, Side, vectors_digest
+from subtext.retrieval.stores.item import (
+    SIDES,
+    Applied,
+    Change,
+    Hits,
+    IndexEntry,
+    Side,
+    link_sum,
+    row_sum,
+    vectors_digest,
+)
+from subtext.retrieval.stores.registry import take_apart
 from subtext.retrieval.stores.sql import (
+    CHUNK,
+    JOBS,
+    ROUND,
     Part,
     Scalar,
     SqlView,
@@ -65,8 +90,6 @@ from subtext.retrieval.words import as_vector, fold, phrase_query, query_words, 
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
-Connection = psycopg.Connection[tuple[Any, ...]]
-
 NEEDED = [0, 8]
 """The first pgvector that goes on looking where a filter leaves too few (iterative scan)."""
 ROWS = 2000
@@ -80,6 +103,10 @@ EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
 """Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
+READ_SECONDS, WRITE_SECONDS, PROBE = 20, 600, 5
+"""Seconds that a statement of a reader, and of a writer or of `verify`, may take by default; and that an idle
+connection has to say that it lives, or a server to end a statement that took too long. A Subtext server gives an answer
+30 seconds."""
 MAX_SCAN = 100_000
 """Rows that a search of the graph finds at most."""
 SPREAD, DEARER = 2, 5
@@ -89,8 +116,35 @@ LATER = 0.1
 """Share of the vectors that may have come after the graph, before it is built again."""
 
 _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+_LAYOUT = Path(__file__).with_name("postgres_layout.sql").read_text(encoding="utf-8")
 _SEARCH = Path(__file__).with_name("postgres_words.sql").read_text(encoding="utf-8")
+STATE = (
+    "format", "generation", "change", "images", "texts", "key", "worded", "words", "facets", "items", "links",
+    "forgotten", "jobs", "kept", "seal",
+)  # fmt: skip
+"""Numbers of the state."""
+_KEPT = "SELECT name, value, extract(epoch FROM written)::text FROM kept WHERE name = ANY(?::text[])"
+_CHECKED = "SELECT key, id, text, metadata, vectors_digest, folded_id FROM items"
+_MOVING = re.compile(r"moving [0-9a-f]{32}")
+"""The schema of a move: a name that no address can have."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_PATIENCE = {
+    "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}  # fmt: skip
+"""Seconds (of the last one, milliseconds) that are waited for a server, unless the address says otherwise."""
+_TABLES = (
+    "items",
+    "links",
+    "facets",
+    "images_vectors",
+    "texts_vectors",
+    "jobs",
+    "forgotten",
+    "kept",
+    "state",
+    "manifest",
+)
 _SECRET = ("password", "sslpassword", "passfile", "service", "servicefile", "sslkey", "oauth_client_secret")
 
 
@@ -123,30 +177,28 @@ class Address:
         """
         if isinstance(location, Address):
             return location
-        base, _, query = location.partition("?")
-        pairs = parse_qsl(query, keep_blank_values=True)
+        parts = take_apart(location)
+        pairs = [] if parts is None else parse_qsl(parts.query, keep_blank_values=True)
         name = dict(pairs).get("index", "subtext")
         for_server = urlencode([(key, value) for key, value in pairs if key != "index"], quote_via=quote)
-        try:
-            parameters = conninfo_to_dict(f"{base}?{for_server}")
-        except (psycopg.Error, ValueError):
-            parameters = {"port": "?"}
-        # A sign of a password, such as a slash, may have ended the address's first part too soon.
-        if re.search(r"[^\d,]", str(parameters.get("port") or "")) or "@" in str(parameters.get("dbname")):
-            # What libpq says of it, and what it took for a port or a database, may be a part of the password.
+        parameters = None
+        if parts is not None:
+            # What libpq says of an address that it cannot read may be a part of the password.
+            with suppress(psycopg.Error, ValueError):
+                parameters = conninfo_to_dict(f"{location.partition('?')[0]}?{for_server}")
+        if parameters is None:
             raise SearchIndexError(
                 "an index in PostgreSQL needs an address of the form "
                 "postgresql://USER@HOST:PORT/DATABASE?index=NAME; this one cannot be read (it is not repeated, as a "
                 "password may be in it); write a password's signs other than letters and digits as %XX, or give it as "
                 "PGPASSWORD"
-            ) from None
+            )
         if not _NAME.fullmatch(name) or name.startswith("pg_") or name in ("public", "information_schema"):
             raise SearchIndexError(
                 "an index in PostgreSQL needs a name of letters, digits, _ and -, of at most 63, and not one of "
                 f"PostgreSQL's own; it got {name!r}; name it by index=NAME at the end of the address"
             )
-        # Seconds that are waited for a server, unless the address says otherwise.
-        return Address(name, {"connect_timeout": 10, "application_name": "subtext", **parameters})
+        return Address(name, {**_PATIENCE, "application_name": "subtext", **parameters, "client_encoding": "UTF8"})
 
     def __str__(self) -> str:
         """The address without anything secret: user, host, port, database, and name."""
@@ -174,6 +226,74 @@ class Address:
         return text
 
 
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that is closed where its server is silent for longer than its statements may take.
+
+    A server that hangs, such as a stopped process, does not end its own statements, and its machine goes on to
+    acknowledge what is sent to it.
+
+    Attributes:
+        silence: Seconds without a byte from the server, after which it counts as gone.
+    """
+
+    silence: float = READ_SECONDS + PROBE
+
+    def wait(self, gen: PQGen[Any], *values: Any, **named: Any) -> Any:
+        """Wait until a step of the protocol is done; see `psycopg.Connection.wait`.
+
+        Args:
+            gen: The step.
+            *values: Further arguments of psycopg.
+            **named: Further arguments of psycopg.
+
+        Returns:
+            What the step returns.
+
+        Raises:
+            OperationalError: If the server is silent for too long.
+        """
+        try:
+            return super().wait(self._heard(gen), *values, **named)
+        except _SilenceError as problem:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(str(problem)) from None
+
+    def _heard(self, gen: PQGen[Any]) -> PQGen[Any]:
+        """The same step, which ends when nothing was ready for too long."""
+        until = time.monotonic() + self.silence
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready:
+                    until = time.monotonic() + self.silence
+                elif time.monotonic() > until:
+                    raise _SilenceError(f"it said nothing for {self.silence:.0f} s")
+                wanted = gen.send(ready)
+        except StopIteration as done:
+            return done.value
+
+    @contextmanager
+    def patient(self, silence: float) -> Iterator[None]:
+        """Inside the block statements may take as long as they take, and the server may be silent for so long.
+
+        Args:
+            silence: Seconds; infinity for no limit.
+
+        Returns:
+            A context manager.
+        """
+        before, self.silence = self.silence, silence
+        try:
+            yield
+        finally:
+            self.silence = before
+
+
+class _SilenceError(Exception):
+    """A server said nothing for too long."""
+
+
 def connect(address: Address) -> Connection:
     """A connection that keeps each statement by itself, unless it stands in a transaction.
 
@@ -182,13 +302,26 @@ def connect(address: Address) -> Connection:
 
     Returns:
         The connection.
+
+    Raises:
+        SearchIndexError: If the database cannot hold every text.
     """
     # Statements are planned anew each time: how many items fulfil a filter decides how it is best searched.
-    return psycopg.connect(**address.parameters, autocommit=True, prepare_threshold=None)
+    connection = Connection.connect(**address.parameters, autocommit=True, prepare_threshold=None)
+    if (encoding := connection.info.parameter_status("server_encoding")) != "UTF8":
+        connection.close()
+        raise SearchIndexError(
+            f"{address} needs a database that holds every text, in UTF8; this one is in {encoding}; make one by "
+            "createdb --encoding=UTF8 --template=template0 NAME"
+        )
+    return connection
 
 
 def connect_index(address: Address, *, write: bool = False) -> Connection:
     """A connection that finds an index's tables by their names; its transactions see one state, and change nothing.
+
+    A statement ends after `READ_SECONDS` or `WRITE_SECONDS`, unless the address, the user or the database has a
+    statement_timeout.
 
     Args:
         address: The index.
@@ -204,17 +337,22 @@ def connect_index(address: Address, *, write: bool = False) -> Connection:
     with ExitStack() as on_failure, translated(address):
         connection = on_failure.enter_context(connect(address))
         row = connection.execute(
-            "SELECT nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace "
-            "WHERE extname = 'vector' AND (string_to_array(extversion, '.'))[:2]::int[] >= %s::int[]",
-            (NEEDED,),
+            "SELECT nspname, extversion, (SELECT CASE source WHEN 'default' THEN NULL ELSE setting END FROM "
+            "pg_settings WHERE name = 'statement_timeout') FROM (SELECT) AS one LEFT JOIN pg_extension "
+            "ON extname = 'vector' LEFT JOIN pg_namespace n ON n.oid = extnamespace"
         ).fetchone()
-        if row is None:
+        schema, version, limit = row or (None, None, None)
+        if version is None or [int(part) for part in re.findall(r"\d+", version)][:2] < NEEDED:
             raise SearchIndexError(
-                f"{address} needs pgvector {'.'.join(map(str, NEEDED))} or later; the database has none, or an earlier "
-                "one; an administrator puts it in by CREATE EXTENSION vector, or renews it by ALTER EXTENSION vector "
-                "UPDATE"
+                f"{address} needs pgvector {'.'.join(map(str, NEEDED))} or later; the database has "
+                f"{version or 'none'}; "
+                "an administrator puts it in by CREATE EXTENSION vector, or renews it by ALTER EXTENSION vector UPDATE"
             )
-        connection.execute(f'SET search_path TO "{address.name}", "{row[0]}"')
+        seconds = int(limit) / 1000 if limit is not None else float(WRITE_SECONDS if write else READ_SECONDS)
+        connection.silence = seconds + PROBE if seconds else math.inf
+        connection.execute(
+            f'SET search_path TO "{address.name}", "{schema}"; SET statement_timeout TO {round(1000 * seconds)}'
+        )
         register_vector(connection)
         if write:
             # A writer waits for another one's change.
@@ -249,6 +387,12 @@ def translated(address: Address) -> Iterator[None]:
             case errors.DiskFull():
                 kind, state = OutputError, "needs space to be written, and the server has none"
                 advice = "what stood there before still stands; free some and do it again"
+            case errors.QueryCanceled():
+                kind, state = IndexMovedError, "needs its server to answer in time"
+                advice = (
+                    "nothing was kept; do it again when the server has less to do, or allow more: "
+                    "options=-c%20statement_timeout%3D10min in the address"
+                )
             case errors.LockNotAvailable() | errors.DeadlockDetected() | errors.SerializationFailure():
                 kind, state, advice = (
                     IndexLockedError,
@@ -264,7 +408,24 @@ def translated(address: Address) -> Iterator[None]:
             case errors.UndefinedTable() | errors.InvalidSchemaName():
                 state = "needs to be an index that `subtext index build` made, with all its tables"
                 advice = "name another, or restore a backup"
-            case psycopg.OperationalError() | psycopg.InterfaceError():
+            case (
+                errors.UndefinedColumn()
+                | errors.UndefinedObject()
+                | errors.UndefinedFunction()
+                | errors.WrongObjectType()
+                | errors.DatatypeMismatch()
+                | errors.GroupingError()
+                | psycopg.DataError()
+                | psycopg.IntegrityError()
+            ):
+                state = "needs its tables as `subtext index build` makes them, and they have another layout or content"
+                advice = "restore a backup, or build again"
+            case (
+                psycopg.OperationalError()
+                | psycopg.InterfaceError()
+                | errors.IdleInTransactionSessionTimeout()
+                | errors.InFailedSqlTransaction()
+            ):
                 kind, state = IndexMovedError, "needs its server, which cannot be reached or went away"
                 advice = "no change is half kept; look to the server and do it again"
         raise kind(f"{address} {state}: {message}; {advice}") from None
@@ -296,6 +457,19 @@ class PostgresTables(Tables):
         cursor = self.connection.execute(statement.replace("?", "%s"), values, binary=binary)
         return cursor.fetchall() if cursor.description is not None else []
 
+    def stream(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        """The rows that a statement without values gives, some at a time; of use inside a transaction.
+
+        Args:
+            statement: SQL.
+
+        Returns:
+            The rows.
+        """
+        with self.connection.cursor(name="rows") as cursor:
+            cursor.itersize = CHUNK
+            yield from cursor.execute(statement)
+
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement with the values of each row.
 
@@ -307,33 +481,94 @@ class PostgresTables(Tables):
             cursor.executemany(statement.replace("?", "%s"), rows)
 
 
-def current(connection: Connection, address: Address, like: Manifest | None = None) -> tuple[Manifest, dict[str, int]]:
-    """The manifest of an index and the numbers of its state, at this moment.
+@dataclass(frozen=True)
+class Moment:
+    """What an index says of itself at one moment.
+
+    Attributes:
+        manifest: Describes the index, as of its last change.
+        state: Name -> number.
+        moving: Name of the schema that an unfinished move builds; None for none.
+        beside: Of such a schema, the mark of the index that it is built for.
+        table: OID of the table of the state: where another index has taken the name, it is another one.
+    """
+
+    manifest: Manifest
+    state: Mapping[str, int]
+    moving: str | None
+    beside: str | None
+    table: int
+
+    @property
+    def mark(self) -> str:
+        """The index and its place: a copy of it, which has its identity, has another one."""
+        return f"{self.manifest.identity} {self.table}"
+
+    @property
+    def seal(self) -> int:
+        """The checksum of the state and of what stands beside it; `state` has it as of the last change."""
+        numbers = sorted((name, value) for name, value in self.state.items() if name != "seal")
+        return row_sum(json.dumps([numbers, self.manifest.identity, self.moving, self.beside]))
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the numbers of the state are those of the last change."""
+        return self.seal == self.state["seal"]
+
+
+def current(connection: Connection, address: Address) -> Moment:
+    """What an index says of itself at this moment.
 
     Args:
         connection: A connection to the index.
         address: The index.
-        like: The manifest when it was opened: the model must be the same.
 
     Returns:
-        Manifest, and name -> number.
+        Its manifest, state and place.
 
     Raises:
-        SearchIndexError: If there is no index, or one of another format or model.
+        SearchIndexError: If there is no index, or one of another format, or one that lacks a part of its state.
     """
     # Moves and readers both lock the state first, so they cannot deadlock.
-    statement = f'SELECT json, name, value FROM "{address.name}".state, "{address.name}".manifest'
+    statement = (
+        "SELECT json_object_agg(s.name, s.value)::text, min(s.tableoid::bigint), m.json, m.moving, m.beside "
+        f'FROM "{address.name}".state s CROSS JOIN "{address.name}".manifest m GROUP BY m.json, m.moving, m.beside'
+    )
     with translated(address):
         rows = connection.execute(statement).fetchall()
-    if not rows:
-        raise SearchIndexError(f"{address} needs its state and its manifest, and has not both; restore a backup")
-    state = {name: int(value) for _, name, value in rows}
+    if len(rows) != 1:
+        raise SearchIndexError(f"{address} needs its state and one manifest, and has not both; restore a backup")
+    ((numbers, table, text, moving, beside),) = rows
+    state = json.loads(numbers)
     require_format(state.get("format"), address, "index build", SearchIndexError)
-    manifest = Manifest.from_json(rows[0][0], where=str(address))
-    latest = manifest.at(Revision(manifest.identity, state["generation"], f"{state['change']:014x}"))
-    if like is not None and like.fingerprint != latest.fingerprint:
-        raise SearchIndexError(f"{address} was moved to another model meanwhile; open it again")
-    return latest, state
+    if wrong := [name for name in STATE if type(state.get(name)) is not int]:
+        raise SearchIndexError(
+            f"{address} needs the number '{wrong[0]}' in its table state, and has {state.get(wrong[0], 'none')!r}; "
+            "restore a backup"
+        )
+    if moving is not None and not _MOVING.fullmatch(moving):
+        raise SearchIndexError(
+            f"{address} needs to name the schema of an unfinished move as Subtext does, and names {moving[:80]!r}; "
+            "restore a backup"
+        )
+    manifest = Manifest.from_json(text, where=str(address))
+    revision = Revision(manifest.identity, state["generation"], f"{state['change']:014x}")
+    return Moment(manifest.at(revision), state, moving, beside, table)
+
+
+def layout(connection: Connection) -> list[str]:
+    """How the tables of an index look: columns, keys and other constraints, indexes, and what changes rows unasked.
+
+    The graphs of vectors are left out: `compact` builds and drops them.
+
+    Args:
+        connection: A connection to the index.
+
+    Returns:
+        A line for each, sorted.
+    """
+    graphs = [f"{side}_graph{end}" for side in SIDES for end in ("", "_before")]
+    return sorted(line for (line,) in connection.execute(_LAYOUT, {"graphs": graphs}))
 
 
 @dataclass(eq=False)
@@ -584,18 +819,45 @@ class DatabaseWriter(SqlWriter):
 
     Args:
         store: The index.
-        connection: A connection that may write.
-        manifest: Describes the index: model, width and views of the vectors, root of the paths.
+        verb: Name of the command, which the server's administrator sees.
     """
 
     store: Database
     tables: PostgresTables
+    connection: Connection
     changed = f"{SqlWriter.changed}, words = ?::tsvector, length = ?"
 
-    def __init__(self, store: Database, connection: Connection, manifest: Manifest) -> None:
-        super().__init__(store, manifest)
-        self.connection = connection
-        self.tables = PostgresTables(connection)
+    def __init__(self, store: Database, verb: str) -> None:
+        super().__init__(store, store.manifest)
+        self.verb, self.table = verb, 0
+        self._connect()
+
+    def _connect(self) -> None:
+        """Connect, as at first."""
+        with ExitStack() as on_failure:
+            self.connection = on_failure.enter_context(connect_index(self.store.address, write=True))
+            self.tables = PostgresTables(self.connection)
+            with translated(self.store.address):
+                statement = "SELECT set_config('application_name', %s, false)"
+                self.connection.execute(statement, (f"subtext index {self.verb}",))
+            self.manifest = self.own().manifest
+            on_failure.pop_all()
+
+    def own(self) -> Moment:
+        """What the index says of itself.
+
+        Returns:
+            Its manifest, state and place.
+
+        Raises:
+            IndexMovedError: If another index, or a copy of this one, has taken its place since the writer began.
+        """
+        moment = current(self.connection, self.store.address)
+        self.store.require_revision(moment.manifest.revision)
+        if self.table not in (0, moment.table):
+            raise self.store.replaced()
+        self.table = moment.table
+        return moment
 
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all; see `Writer.apply`.
@@ -619,11 +881,14 @@ class DatabaseWriter(SqlWriter):
             ((last,),) = self.tables.run("UPDATE state SET value = value + ? WHERE name = 'key' RETURNING value", count)
             keys = range(int(last) - count + 1, int(last) + 1)
             applied, _ = self.change_rows(replace(change, vectors=vectors), keys)
+            names = sorted(change.documents)
+            before = sum(row_sum(*row) for row in self.tables.run(_KEPT, names))
             self.tables.run_many(
                 "INSERT INTO kept (name, value) VALUES (?, ?) ON CONFLICT (name) "
                 "DO UPDATE SET value = excluded.value, written = clock_timestamp()",
                 list(change.documents.items()),
             )
+            self.add_to("kept", sum(row_sum(*row) for row in self.tables.run(_KEPT, names)) - before)
         return applied
 
     def compact(self, *, seed: int = 0) -> list[str]:
@@ -647,12 +912,13 @@ class DatabaseWriter(SqlWriter):
                     dropped += [side] if vectors.graph else []
                 elif vectors.unindexed > min(limit, LATER * rows):
                     built.append(side)
-        with translated(self.store.address):
+        passed: list[str] = []
+        self.connect_again()
+        self.connection.add_notice_handler(lambda note: passed.append(str(note.message_primary)))
+        with translated(self.store.address), self._unlimited():
             self._drop_former()
             if built or dropped:
                 with self.changing():
-                    # Building a graph takes as long as it takes.
-                    self.tables.run("SELECT set_config('lock_timeout', '0', true)")
                     for side in built + dropped:
                         self.tables.run(f"ALTER INDEX IF EXISTS {side}_graph RENAME TO {side}_graph_before")
                     for side in built:
@@ -662,33 +928,66 @@ class DatabaseWriter(SqlWriter):
                             f"WHERE key <= {last}"
                         )
                 self._drop_former()
-            self.tables.run(
-                "VACUUM (ANALYZE) items, links, facets, images_vectors, texts_vectors, jobs, forgotten, kept, state"
+            passed.clear()
+            self.tables.run(f"VACUUM (ANALYZE) {', '.join(_TABLES)}")
+        if refused := [table for table in _TABLES if any(f'"{table}"' in line for line in passed)]:
+            raise OutputError(
+                f"{self.store.address} needs to be compacted by its owner, or by a user with the right MAINTAIN: "
+                f"{len(refused)} of {len(_TABLES)} tables were passed over, and rows of deleted items stay there; "
+                "compact it as the user who built it"
             )
         lines = [f"a graph of {side} was built" for side in built]
         lines += [f"the graph of {side} was dropped: every vector is compared" for side in dropped]
         return [*lines, "rows of deleted items are overwritten"]
 
+    @contextmanager
+    def _unlimited(self) -> Iterator[None]:
+        """Inside the block statements may take as long as they take, as a graph of many vectors does."""
+        before = self.tables.run("SELECT current_setting('statement_timeout'), current_setting('lock_timeout')")[0]
+        statement = "SELECT set_config('statement_timeout', ?, false), set_config('lock_timeout', ?, false)"
+        with self.connection.patient(math.inf):
+            self.tables.run(statement, "0", "0")
+            yield
+        self.tables.run(statement, *before)
+
     def _drop_former(self) -> None:
         """Drop graphs that were replaced, when nobody searches them any more; nobody else has to wait for that."""
+        self.own()
         for side in SIDES:
             self.tables.run(f"DROP INDEX CONCURRENTLY IF EXISTS {side}_graph_before")
 
+    def connect_again(self) -> None:
+        """Connect again where the server has ended the connection, as it may while nothing is asked of it."""
+        if not _answers(self.connection):
+            self._connect()
+
     @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self, *, counted: bool = True) -> Iterator[Moment]:
         """One change, made completely; other writers wait until it is committed.
 
+        Args:
+            counted: Whether what searches see changes.
+
         Returns:
-            A context manager.
+            A context manager; it gives what the index says of itself before the change.
 
         Raises:
-            SearchIndexError: If the index has been moved to another model since it was opened.
+            IndexMovedError: If another index, or this one with another model, has taken its place.
         """
+        self.connect_again()
         with translated(self.store.address), self.connection.transaction():
-            self.count_change()
-            manifest, _ = current(self.connection, self.store.address, self.store.manifest)
-            yield
-        self.manifest = manifest
+            self.tables.run("SELECT value FROM state WHERE name = 'generation' FOR UPDATE")
+            before = self.own()
+            if counted:
+                self.count_change()
+            yield before
+            after = self.own()
+            # Damage from before the change stays to be seen.
+            seal = after.seal if before.is_sealed else after.state["seal"]
+            places = self.tables.run("UPDATE state SET value = ? WHERE name = 'seal' RETURNING tableoid::bigint", seal)
+            if places != [(before.table,)]:
+                raise self.store.replaced()
+        self.manifest = after.manifest
 
     def _columns(self, side: int, key: int, entry: IndexEntry) -> tuple[Any, ...]:
         text = None if entry.text is None else split(entry.text)
@@ -698,7 +997,14 @@ class DatabaseWriter(SqlWriter):
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
         number = SIDES.index(side)
         items = (
-            (key, number, entry.id, fold(entry.id), vectors_digest(of_item), *self._columns(number, key, entry))
+            (
+                key,
+                number,
+                entry.id,
+                fold(entry.id),
+                vectors_digest(of_item, key),
+                *self._columns(number, key, entry),
+            )
             for key, entry, of_item in zip(keys, entries, vectors, strict=True)
         )
         columns = "vectors_digest, path, text, metadata, content, stamp, digest, words, length"
@@ -720,33 +1026,39 @@ class DatabaseWriter(SqlWriter):
         rows = [row for key, entry in pairs for row in facet_rows(side, key, entry.metadata_json)]
         self._copy("facets (key, side, name, number, word, folded)", rows)
         self.add_to("facets", len(rows))
-        self._count_words(keys, 1)
+        self._count_rows(keys, 1)
 
     def _remove_facets(self, side: int, keys: Sequence[int]) -> None:
-        self._count_words(keys, -1)
+        self._count_rows(keys, -1)
         removed = self.tables.run("DELETE FROM facets WHERE key = ANY(?::bigint[]) RETURNING key", list(keys))
         self.add_to("facets", -len(removed))
 
-    def _count_words(self, keys: Sequence[int], sign: int) -> None:
-        """Count the words of items, and the items that have some; -1 counts them no more."""
+    def _count_rows(self, keys: Sequence[int], sign: int) -> None:
+        """Count the words of items, the items that have some, and the sum of all; -1 counts them no more."""
         statement = "SELECT count(length), coalesce(sum(length), 0) FROM items WHERE key = ANY(?::bigint[])"
         ((texts, length),) = self.tables.run(statement, list(keys))
         self.add_to("worded", sign * int(texts))
         self.add_to("words", sign * int(length))
+        rows = self.tables.run("SELECT key, digest FROM items WHERE key = ANY(?::bigint[])", list(keys))
+        self.add_to("items", sign * sum(row_sum(*row) for row in rows))
 
     def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
-        statement = "DELETE FROM links WHERE (image, text) IN (SELECT * FROM unnest(?::text[], ?::text[]))"
-        self.tables.run(statement, [image for image, _ in links], [text for _, text in links])
+        which = "(image, text) IN (SELECT * FROM unnest(?::text[], ?::text[]))"
+        statement = f"DELETE FROM links WHERE {which} RETURNING image, text"
+        removed = self.tables.run(statement, [image for image, _ in links], [text for _, text in links])
+        self.add_to("links", -sum(link_sum(image, text) for image, text in removed))
 
     def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
         pairs = [(image, text) for image, text in links if can_hold(image) and can_hold(text)]
         if pairs:
-            self.tables.run(
+            new = self.tables.run(
                 "INSERT INTO links SELECT i.id, t.id FROM unnest(?::text[], ?::text[]) AS p(image, text) JOIN items i "
-                "ON i.side = 0 AND i.id = p.image JOIN items t ON t.side = 1 AND t.id = p.text ON CONFLICT DO NOTHING",
+                "ON i.side = 0 AND i.id = p.image JOIN items t ON t.side = 1 AND t.id = p.text ON CONFLICT DO NOTHING "
+                "RETURNING image, text",
                 [image for image, _ in pairs],
                 [text for _, text in pairs],
             )
+            self.add_to("links", sum(link_sum(image, text) for image, text in new))
 
 
 class Database(Store):
@@ -768,7 +1080,7 @@ class Database(Store):
         self._thread = threading.local()
         self._cache: tuple[Revision | None, dict[str, Any]] = (None, {})
         with self.connected() as connection:
-            self.manifest, _ = current(connection, self.address)
+            self.manifest = current(connection, self.address).manifest
 
     @classmethod
     def create(cls, location: str | Address, manifest: Manifest) -> Database:
@@ -791,15 +1103,17 @@ class Database(Store):
                 f"an index in PostgreSQL needs vectors of at most {WIDEST:,} numbers; these have {manifest.width:,}; "
                 "keep the index in a folder"
             )
-        manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
         with translated(address):
             with connect(address) as connection:
-                connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+                try:
+                    connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+                except (errors.FeatureNotSupported, errors.UndefinedFile) as problem:
+                    raise SearchIndexError(
+                        f"{address} needs pgvector {'.'.join(map(str, NEEDED))} or later; its server has none; an "
+                        "administrator installs it (https://github.com/pgvector/pgvector)"
+                    ) from problem
             with connect_index(address, write=True) as connection, connection.transaction():
-                connection.execute(f'CREATE SCHEMA "{address.name}"')
-                connection.execute(_SCHEMA.format(width=manifest.width))
-                connection.execute("INSERT INTO manifest (json) VALUES (%s)", (manifest.to_json(),))
-                connection.execute("INSERT INTO state VALUES ('format', %s)", (FORMAT,))
+                _fill(connection, address, manifest)
         return cls(address)
 
     @classmethod
@@ -859,14 +1173,30 @@ class Database(Store):
             SearchIndexError: If the index has been moved to another model since it was opened.
         """
         with self.connected() as connection, translated(self.address), connection.transaction():
-            manifest, state = current(connection, self.address, self.manifest)
+            moment = current(connection, self.address)
+            manifest, state = moment.manifest, moment.state
             self.require_revision(manifest.revision)
             revision, cache = self._cache
             if revision != manifest.revision:
                 revision, cache = self._cache = (manifest.revision, {})
             tables, counts = PostgresTables(connection), {side: state[side] for side in SIDES}
             sides = {side: GraphVectors(tables, side, counts[side], manifest, cache) for side in SIDES}
-            yield DatabaseView(manifest, manifest.revision, counts, tables, sides, state, cache=cache)
+            try:
+                yield DatabaseView(manifest, manifest.revision, counts, tables, sides, state, cache=cache)
+            finally:
+                # Names of tables are looked up for each statement, also within a transaction.
+                if connection.info.transaction_status is TransactionStatus.INTRANS:
+                    statement = "SELECT to_regclass(format('%%I.state', %s::text))::oid::bigint"
+                    if connection.execute(statement, (self.address.name,)).fetchone() != (moment.table,):
+                        raise self.replaced()
+
+    def replaced(self) -> IndexMovedError:
+        """The error that says that another index has taken the place of this one.
+
+        Returns:
+            The error.
+        """
+        return IndexMovedError(f"{self.path} was replaced by another index meanwhile; open it again")
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[DatabaseWriter]:
@@ -881,14 +1211,12 @@ class Database(Store):
         Raises:
             OutputError: If this user may not write.
         """
-        with connect_index(self.address, write=True) as connection:
-            with translated(self.address):
-                connection.execute("SELECT set_config('application_name', %s, false)", (f"subtext index {verb}",))
-            writer = DatabaseWriter(self, connection, current(connection, self.address, self.manifest)[0])
-            try:
-                yield writer
-            finally:
-                self.manifest = writer.manifest
+        writer = DatabaseWriter(self, verb)
+        try:
+            yield writer
+        finally:
+            self.manifest = writer.manifest
+            writer.connection.close()
 
     def check(self) -> list[IndexIssue]:
         """Damage that only the database can see: vectors, facets and words.
@@ -900,26 +1228,56 @@ class Database(Store):
             The damage; empty for an intact index.
         """
         with self.reading() as view:
-            problems = [problem for side in SIDES for problem in _check(view, side)]
-            ((stored,),) = view.tables.run("SELECT count(*) FROM facets")
-            if stored != view.state["facets"]:
-                problems.append(IndexIssue("facets", f"has {stored:,} of {view.state['facets']:,} rows"))
-            return problems
+            connection = view.tables.connection
+            by_default = connection.silence == READ_SECONDS + PROBE
+            with connection.patient(WRITE_SECONDS + PROBE if by_default else connection.silence):
+                if by_default:
+                    connection.execute(f"SET LOCAL statement_timeout TO '{WRITE_SECONDS}s'")
+                problems = [problem for side in SIDES for problem in _check(view, side)]
+                return [*problems, *_check_sums(view, current(connection, self.address))]
 
     @property
     def was_replaced(self) -> bool:
-        """Whether an index of another model has taken the place of this one since it was opened: open it again."""
+        """Whether another index, or this one with another model, has taken its place; then open it again."""
         with self.connected() as connection:
-            return current(connection, self.address)[0].identity != self.manifest.identity
+            return current(connection, self.address).manifest.identity != self.manifest.identity
 
     def remove(self) -> None:
-        """Remove the index."""
+        """Remove the index, and what an unfinished move has built."""
+        moving = self.pending_move()
+        if moving is not None:
+            moving.remove()
         self.close()
-        with translated(self.address), connect_index(self.address, write=True) as connection:
-            connection.execute(f'DROP SCHEMA "{self.address.name}" CASCADE')
+        with translated(self.address), connect_index(self.address, write=True) as connection, connection.transaction():
+            moment = current(connection, self.address)
+            self.require_revision(moment.manifest.revision)
+            self._drop(connection, moment)
+
+    def _drop(self, connection: Connection, moment: Moment) -> None:
+        """Drop the schema, in a transaction, if it is the index of that moment."""
+        connection.execute(f'DROP SCHEMA "{self.address.name}" CASCADE')
+        if connection.execute("SELECT 1 FROM pg_class WHERE oid = %s", (moment.table,)).fetchone():
+            raise self.replaced()
+
+    def pending_move(self) -> Database | None:
+        """The index that an unfinished move builds beside this one.
+
+        Returns:
+            The index; None if no move is unfinished, or what it built is of another index, such as of a copy of this
+            one.
+        """
+        with self.connected() as connection:
+            moment = current(connection, self.address)
+        if moment.moving is None or not Database.exists(beside := replace(self.address, name=moment.moving)):
+            return None
+        begun = Database(beside)
+        with begun.connected() as connection:
+            return begun if current(connection, beside).beside == moment.mark else None
 
     def create_replacement(self, manifest: Manifest) -> Database:
         """Create an index for another model in the same database, or resume one for the same model.
+
+        Its schema has a name that no address can have, and which this index remembers.
 
         Args:
             manifest: Describes the new index.
@@ -927,13 +1285,18 @@ class Database(Store):
         Returns:
             The new index. An unfinished replacement for the same model is resumed.
         """
-        address = replace(self.address, name=f"{self.address.name[:56]}_moving")
-        if Database.exists(address):
-            begun = Database(address)
+        begun = self.pending_move()
+        if begun is not None:
             if begun.manifest.fingerprint == manifest.fingerprint:
                 return begun
             begun.remove()
-        return Database.create(address, manifest)
+        address = replace(self.address, name=f"moving {secrets.token_hex(16)}")
+        with self.writing("move") as writer, writer.changing(counted=False) as moment:
+            ((path,),) = writer.tables.run("SELECT current_setting('search_path')")
+            _fill(writer.connection, address, manifest, beside=moment.mark)
+            writer.tables.run("SELECT set_config('search_path', ?, true)", path)
+            writer.tables.run("UPDATE manifest SET moving = ?", address.name)
+        return Database(address)
 
     def replace_with(self, new: Store, *, since: Revision) -> Database:
         """Put `new` in the place of this index, whose tables go; searches wait for it, and see either.
@@ -949,20 +1312,29 @@ class Database(Store):
             SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, Database)
+        with self.reading() as view, new.writing("move") as writer, writer.changing(counted=False):
+            writer.change_rows(Change(remembered=[digest for (digest,) in view.records("deleted")]), [])
         new.close()
         old, fresh = f'"{self.address.name}"', f'"{new.address.name}"'
         with translated(self.address), connect_index(self.address, write=True) as connection, connection.transaction():
             # Every reader and writer begins with this table: behind the lock nobody is reading or writing.
             connection.execute(f"LOCK TABLE {old}.state IN ACCESS EXCLUSIVE MODE")
-            if current(connection, self.address)[0].revision != since:
+            moment, other = current(connection, self.address), current(connection, new.address)
+            self.require_revision(moment.manifest.revision)
+            if moment.manifest.revision != since or (moment.moving, moment.mark) != (new.address.name, other.beside):
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what "
                     "is new, and nothing else"
                 )
-            connection.execute(
-                f"INSERT INTO {fresh}.forgotten SELECT hash FROM {old}.forgotten ON CONFLICT DO NOTHING; "
-                f"DROP SCHEMA {old} CASCADE; ALTER SCHEMA {fresh} RENAME TO {old}"
-            )
+            self._drop(connection, moment)
+            connection.execute(f"ALTER SCHEMA {fresh} RENAME TO {old}")
+            after = current(connection, self.address)
+            if after.table != other.table:
+                raise self.replaced()
+            if other.is_sealed:
+                seal = replace(after, beside=None).seal
+                connection.execute(f"UPDATE {old}.state SET value = %s WHERE name = 'seal'", (seal,))
+            connection.execute(f"UPDATE {old}.manifest SET beside = NULL")
         return Database(self.address)
 
     def locate_document(self, name: str) -> str:
@@ -1014,13 +1386,42 @@ class Database(Store):
         """A connection that answers: a restart of the server is noticed here."""
         with suppress(IndexError):
             while True:
-                connection = self._idle.pop()
-                try:
-                    connection.execute("SELECT 1")
+                if _answers(connection := self._idle.pop()):
                     return connection
-                except psycopg.OperationalError:
-                    connection.close()
         return connect_index(self.address)
+
+
+def _answers(connection: Connection) -> bool:
+    """Whether a connection that was idle is still of use; else it is closed."""
+    try:
+        with connection.patient(PROBE):
+            connection.execute("SELECT 1")
+    except psycopg.Error:
+        connection.close()
+        return False
+    return True
+
+
+def _fill(connection: Connection, address: Address, manifest: Manifest, *, beside: str | None = None) -> None:
+    """Make the schema of an index and its tables, inside a transaction.
+
+    Args:
+        connection: A connection that may write.
+        address: The new index.
+        manifest: Describes it.
+        beside: The mark of the index that it is to replace; None for one by itself.
+    """
+    manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
+    connection.execute(f'CREATE SCHEMA "{address.name}"')
+    statement = "SELECT set_config('search_path', %s || substring(current_setting('search_path') FROM ', .*'), true)"
+    connection.execute(statement, (f'"{address.name}"',))
+    connection.execute(_SCHEMA.format(width=manifest.width))
+    lines = "\n".join(layout(connection))
+    values = (manifest.to_json(), lines, beside)
+    connection.execute("INSERT INTO manifest (json, layout, beside) VALUES (%s, %s, %s)", values)
+    connection.execute("INSERT INTO state VALUES ('format', %s)", (FORMAT,))
+    seal = current(connection, address).seal
+    connection.execute("UPDATE state SET value = %s WHERE name = 'seal'", (seal,))
 
 
 def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
@@ -1049,18 +1450,19 @@ def _number(value: Scalar) -> Decimal | None:
 
 def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
     """Vectors, facets and words of the items of a side, against what was put in."""
-    run, number, views, keys = view.tables.run, SIDES.index(side), view.manifest.views[side], view.keys(side)
+    # The keys as they are now: those that are remembered may be of rows that are gone.
+    run, number, views, keys = view.tables.run, SIDES.index(side), view.manifest.views[side], view.select(side)
     table, damaged = f"{side}_vectors", dict[tuple[str, str], list[str]]()
     for start in range(0, len(keys), ROWS):
         some = _array(keys[start : start + ROWS])
-        items = run("SELECT key, id, text, metadata, vectors_digest FROM items WHERE key = ANY(?::bigint[])", some)
+        items = run(f"{_CHECKED} WHERE key = ANY(?::bigint[])", some)
         vectors: dict[int, list[NDArray[np.float32]]] = {key: [] for key, *_ in items}
         statement = f"SELECT key, vector FROM {table} WHERE key = ANY(?::bigint[]) ORDER BY key, view"
         for key, vector in run(statement, some, binary=True):
             vectors[key].append(vector.to_numpy())
         statement = "SELECT key, side, name, number, word, folded FROM facets WHERE key = ANY(?::bigint[])"
         differences = Counter(run(statement, some))
-        differences.subtract(row for key, *_, metadata, _ in items for row in facet_rows(number, key, metadata))
+        differences.subtract(row for key, *_, metadata, _, _ in items for row in facet_rows(number, key, metadata))
         other_facets = {key for (key, *_), count in differences.items() if count}
         texts = [(key, split(text)) for key, _, text, *_ in items if text is not None]
         statement = (
@@ -1069,17 +1471,59 @@ def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
         )
         expected = [key for key, _ in texts], [as_vector(text) for _, text in texts], [len(text) for _, text in texts]
         other_words = {key for (key,) in run(statement, *expected)}
-        for key, name, _, _, digest in items:
+        for key, name, _, _, digest, folded in items:
             stored = np.array(vectors[key])
             complete = len(stored) == views
             for where, what, wrong in (
                 (table, f"{{0}} without {views} vectors", not complete),
-                (table, "{0} with changed or damaged vectors", complete and vectors_digest(stored) != digest),
+                (table, "{0} with changed or damaged vectors", complete and vectors_digest(stored, key) != digest),
                 ("facets", "what {0} can be filtered by differs from the metadata", key in other_facets),
                 ("items", "the words of {1} differ from the texts", key in other_words),
+                ("items", "{0} found by another id than its own", folded != fold(name)),
             ):
                 if wrong:
                     damaged.setdefault((where, what), []).append(repr(name))
     for (where, what), names in damaged.items():
         counts = (counted(len(names), noun) for noun in ("item", "text"))
         yield IndexIssue(where, f"{what.format(*counts)}: {listed(names)}")
+
+
+def _check_sums(view: DatabaseView, moment: Moment) -> Iterator[IndexIssue]:
+    """The tables that nothing else tells of, against the sums of their rows, and how all tables look."""
+    run, state = view.tables.run, view.state
+    sums: dict[str, Callable[[], Iterable[int]]] = {
+        "items": lambda: (row_sum(*row) for row in view.tables.stream("SELECT key, digest FROM items")),
+        "links": lambda: (link_sum(*row) for row in view.tables.stream("SELECT image, text FROM links")),
+        "forgotten": lambda: (row_sum(*row) for row in view.tables.stream("SELECT hash FROM forgotten")),
+        "jobs": lambda: (row_sum(*row) for row in view.tables.stream(JOBS)),
+        "kept": lambda: (row_sum(*row) for row in view.tables.stream(_KEPT.partition(" WHERE")[0])),
+    }
+    for name, rows in sums.items():
+        if sum(rows()) % ROUND != state[name]:
+            yield IndexIssue(name, "rows are missing, changed or added")
+    counts = {
+        "facets": "SELECT count(*) FROM facets",
+        "worded": "SELECT count(length) FROM items",
+        "words": "SELECT coalesce(sum(length), 0)::bigint FROM items",
+        **{
+            f"{side}_vectors": f"SELECT count(*) FROM {side}_vectors WHERE view >= 0 "
+            f"AND view < {view.manifest.views[side]}"
+            for side in SIDES
+        },
+    }
+    wanted = {**state, **{f"{side}_vectors": view.counts[side] * view.manifest.views[side] for side in SIDES}}
+    for name, statement in counts.items():
+        ((stored,),) = run(statement)
+        if stored != wanted[name]:
+            where = "state" if name in ("worded", "words") else name
+            yield IndexIssue(where, f"has {stored:,} of {wanted[name]:,} {'rows' if name == where else name}")
+    ((last,),) = run("SELECT coalesce(max(key), 0) FROM items")
+    if not moment.is_sealed or last > state["key"]:
+        yield IndexIssue("state", "changed or damaged: its numbers are not those of the last change")
+    ((recorded,),) = run("SELECT layout FROM manifest")
+    now, wanted_lines = Counter(layout(view.tables.connection)), Counter(recorded.splitlines())
+    for what, lines in (("is missing", wanted_lines - now), ("was added", now - wanted_lines)):
+        for line in sorted(lines):
+            # An administrator may have added an index that speeds up work of his own.
+            if not (what == "was added" and line.startswith("index")):
+                yield IndexIssue("layout", f"{line} {what}")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode
 
 from subtext.errors import RequirementError
 from subtext.retrieval.manifest import Manifest
@@ -20,6 +23,84 @@ INSTALLED = {
     "lance": (("lance", "s3", "gs"), ("lance",), "lance:LanceStore"),
 }
 """Extra -> the schemes of its store's addresses, the packages that it needs, and its store."""
+
+_ADDRESS = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?:(?P<user>[^:/?#@]*)(?::(?P<password>[^/?#@]*))?@)?"
+    r"(?P<host>(?:\[[^/?#@\[\]]*\]|[^:/?#@\[\],]*)(?::\d*)?(?:,(?:\[[^/?#@\[\]]*\]|[^:/?#@\[\],]*)(?::\d*)?)*)"
+    r"(?P<path>/[^?#@]*)?(?:\?(?P<query>[^#@]*))?"
+)
+_MISTYPED = re.compile(r"(postgres(?:ql)?)(?::/?|//)(?!/)", re.IGNORECASE)
+"""The begin of an address whose :// is mistyped, and in which a password may follow."""
+
+
+class AddressParts(NamedTuple):
+    """An address as it is written, taken apart; nothing is decoded.
+
+    Attributes:
+        scheme: Before "://".
+        user: Before the password; "" for none.
+        password: "" for none. Never shown.
+        host: Hosts with their ports.
+        path: With the slash that it begins with; "" for none.
+        query: Behind the question mark; "" for none. It may hold a password.
+    """
+
+    scheme: str
+    user: str
+    password: str
+    host: str
+    path: str
+    query: str
+
+    @property
+    def shown(self) -> str:
+        """The address for messages: without a password, and of the query only the name and the socket's folder."""
+        kept = [
+            (key, value) for key, value in parse_qsl(self.query) if key == "index" or (key, value[:1]) == ("host", "/")
+        ]
+        query = f"?{urlencode(kept, safe='/')}" if kept else ""
+        return f"{self.scheme}://{f'{self.user}@' if self.user else ''}{self.host}{self.path}{query}"
+
+
+def take_apart(address: str) -> AddressParts | None:
+    """The parts of an address of a server: what every message about an address begins with.
+
+    Args:
+        address: An address, such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE?index=NAME.
+
+    Returns:
+        Its parts; None where they cannot be told apart, as a password has signs that are not written as %XX: then no
+        part of it may be shown.
+
+    Example:
+        >>> take_apart("postgresql://me:secret@db:5433/archive?index=library").shown
+        'postgresql://me@db:5433/archive?index=library'
+        >>> take_apart("postgresql://me:se@cret@db/archive")
+    """
+    found = _ADDRESS.fullmatch(address)
+    return None if found is None else AddressParts(*(part or "" for part in found.groups()))
+
+
+def shown_address(index: Path | str) -> str:
+    """An index as messages name it.
+
+    Args:
+        index: Folder or address of an index.
+
+    Returns:
+        The folder, or the address without anything secret; only its scheme where its parts cannot be told apart.
+
+    Example:
+        >>> shown_address("library"), shown_address("tape://me:pw@host/a"), shown_address("tape://me:p@w@host/a")
+        ('library', 'tape://me@host/a', 'tape://...')
+    """
+    scheme, is_address, _ = str(index).partition("://")
+    if mistyped := _MISTYPED.match(str(index)):
+        return f"{mistyped[1]}..."
+    if not is_address or scheme == "lance":
+        return str(index)
+    parts = take_apart(str(index))
+    return f"{scheme}://..." if parts is None else parts.shown
 
 
 def is_address(index: Path | str) -> bool:
@@ -52,6 +133,11 @@ def store_class(index: Path | str) -> type[Store]:
             point that is no `Store`.
     """
     if not is_address(index):
+        if mistyped := _MISTYPED.match(str(index)):
+            raise RequirementError(
+                f"an address needs {mistyped[1].lower()}:// before its host; this one has not (it is not repeated, as "
+                "a password may be in it)"
+            )
         return importlib.import_module("subtext.retrieval.stores.folder").Folder
     scheme = str(index).partition("://")[0]
     for extra, (schemes, packages, kind) in INSTALLED.items():
@@ -70,7 +156,8 @@ def store_class(index: Path | str) -> type[Store]:
         return loaded
     built_in = chain(*(schemes for schemes, _, _ in INSTALLED.values()))
     installed = sorted({point.name for point in entry_points(group=GROUP)}.union(built_in))
-    raise RequirementError(f"no store opens addresses of {scheme}://; installed are {', '.join(installed)}")
+    named = f"{scheme}://" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme) else "this scheme"
+    raise RequirementError(f"no store opens addresses of {named}; installed are {', '.join(installed)}")
 
 
 def open_store(index: Path | str) -> Store:

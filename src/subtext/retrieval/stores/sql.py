@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.dates import Interval, year_interval
+from subtext.data.dates import DateInterval, year_interval
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import json_object
 from subtext.retrieval.manifest import Revision
@@ -470,7 +470,7 @@ class SqlView(View):
         # A text is neither below nor above a number.
         return union([]) if isinstance(limit, str) else self._with_range(side, name, test, limit)
 
-    def _within(self, side: int, condition: Condition, test: str, interval: Interval) -> Part:
+    def _within(self, side: int, condition: Condition, test: str, interval: DateInterval) -> Part:
         """Items of which a field has a date that fulfils a test, possibly or certainly."""
         columns = {"first": self.text, "last": f"substr({self.text}, {DIGITS + 1})"}
         tests = interval_tests(test, interval, certain=condition.certain)

@@ -630,7 +630,8 @@ class Store(ABC):
         Returns:
             The last part of the location.
         """
-        return location.rstrip("/").rpartition("/")[2].partition("?")[0]
+        # Where nothing else follows the host, a user and a password may stand before it.
+        return location.rstrip("/").rpartition("/")[2].rpartition("@")[2].partition("?")[0]
 
     def remove(self) -> None:
         """Remove the index with all its items.

@@ -3,7 +3,7 @@
 import { canMatchCaptions, drawPieces, hasQuery, isTextOnly, NO_QUERY, queryName, queryPhrase, searchParameters, showWeight, splitNegatives, withNotLike } from "./query.js";
 import { card, node, notice, updateMarks } from "./card.js";
 import { drawDetail } from "./detail.js";
-import { describeCondition, drawFilters } from "./filters.js";
+import { describeCondition, drawFilters, drawOrder } from "./filters.js";
 import { contactSheet, download, Selection } from "./selection.js";
 import { fetchJson, setToken, setTokenRequest, showThumbnail } from "./net.js";
 import { addressOf, readState } from "./state.js";
@@ -91,6 +91,7 @@ function shownLibraries() {
 
 async function fetchResults(index, signal) {
   const about = { index, target: state.target, top: limit, where: state.where };
+  if (state.order) Object.assign(about, { order: state.order, descending: Boolean(state.descending) });
   const onBusy = (seconds) => { byId("status").textContent = `The server is busy; asking again in ${seconds} s …`; };
   const parameters = searchParameters(state);
   if (state.image) return fetchJson("search", { ...about, ...parameters }, { body: state.image, kind: state.image.type || "image/jpeg", signal, onBusy });
@@ -290,8 +291,8 @@ function addListeners() {
   byId("words").addEventListener("change", () => navigate({ text_weight: Number(byId("words").value) }, { replace: true }));
   byId("pick").addEventListener("click", () => byId("file").click());
   byId("file").addEventListener("change", () => { searchWithImage(byId("file").files[0]); byId("file").value = ""; });
-  for (const one of document.querySelectorAll("input[name=for]")) one.addEventListener("change", () => navigate({ target: one.value, where: [] }));
-  byId("library").addEventListener("change", () => navigate({ index: byId("library").value, where: [], like: "", like_side: "", not_like: [] }));
+  for (const one of document.querySelectorAll("input[name=for]")) one.addEventListener("change", () => navigate({ target: one.value, where: [], order: "", descending: "" }));
+  byId("library").addEventListener("change", () => navigate({ index: byId("library").value, where: [], order: "", descending: "", like: "", like_side: "", not_like: [] }));
   byId("exact").addEventListener("change", () => navigate({ exact: byId("exact").value }));
   byId("captions").addEventListener("change", () => navigate({ captions: byId("captions").checked ? "true" : "" }));
   byId("compare").addEventListener("change", () => navigate({ compare: byId("compare").value }));
@@ -397,6 +398,7 @@ async function openFilters(open) {
       navigate({ where });
     };
     drawFilters(byId("filters"), fields, state.where, changed);
+    drawOrder(byId("filters"), fields, state, (order, descending) => navigate({ order, descending }));
   } catch (error) {
     byId("filters").replaceChildren(notice("No filters", [sentence(error.message)], { isError: true }));
   }

@@ -80,6 +80,18 @@ function range(field, current, readers, update) {
   return node("fieldset", { class: "field" }, node("legend", {}, field.name), node("div", { class: "pair" }, low, node("span", { class: "soft" }, "to"), high));
 }
 
+// Draw a choice of orders by the fields with dates; `changed(order, descending)` is called with what was chosen.
+export function drawOrder(panel, fields, { order, descending }, changed) {
+  const dated = fields.filter((field) => field.kind === "date" || field.name === order);
+  if (!dated.length) return;
+  const options = [["", "", "by match"]];
+  for (const { name } of dated) options.push([name, "", `${name}, earliest first`], [name, "true", `${name}, latest first`]);
+  const chosen = options.findIndex(([name, latest]) => name === order && latest === descending);
+  const select = node("select", { onchange: () => changed(...options[select.value].slice(0, 2)) },
+    ...options.map(([, , label], at) => node("option", { value: String(at), selected: at === chosen }, label)));
+  panel.append(node("label", { class: "field" }, node("span", { class: "name" }, "Order"), node("br"), select));
+}
+
 // A condition in words.
 export function describeCondition(text) {
   try {
