@@ -223,7 +223,7 @@ class Life:
         self.photos, self.table, self.pictures = (self.place / n for n in ("photos", "table.jsonl", "pictures"))
         self.index = address or str(self.place / "index")
         self.state, self.rows, self.count, self.trace = State(), dict[str, dict[str, Any]](), 0, list[str]()
-        self.cut, self.cut_off, self.killed = False, False, set[str]()
+        self.cut, self.cut_off, self.begun_move, self.killed = False, False, False, set[str]()
         self.backup: tuple[Path, State, set[str]] | None = None
         self.eyes: tuple[Connection, int] | None = None
         LOCKED.clear()
@@ -641,8 +641,11 @@ class Life:
             if name in self.state.texts
         }
         refused |= len(after.images) < len(self.state.images) or len(after.texts) < len(self.state.texts)
+        if refused and self.begun_move:
+            return "nothing"  # What the earlier attempt embedded may have been removed from the data since: it is kept.
         options = {**QUIET, "run": run_of(self.runs, letter), "even_if_worse": True}
         self.do("move", lambda: self.api().move_index(self.index, **options), after, refused=refused)
+        self.begun_move = self.state.model != letter
         return letter
 
     def two_writers(self) -> str:
