@@ -46,7 +46,7 @@ def most_connections() -> int:
     return CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, files // 3))
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """A connection that ends where the client sends too much, or takes too long to send a head or to read an answer.
 
     Where there are more than `most_connections`, the address with the most of them loses the one that has waited
@@ -194,10 +194,10 @@ class Connection(HttpToolsProtocol):
         self.ended = True
         self.transport.abort()
 
-    def _present(self) -> list[Connection]:
-        return [one for one in self.connections if isinstance(one, Connection) and not one.ended]
+    def _present(self) -> list[ClientConnection]:
+        return [one for one in self.connections if isinstance(one, ClientConnection) and not one.ended]
 
-    def _crowd(self, present: Iterable[Connection], shares: Counter[str]) -> Connection:
+    def _crowd(self, present: Iterable[ClientConnection], shares: Counter[str]) -> ClientConnection:
         """Of the address with the largest share, the connection that waits longest, one without a request first."""
         address = shares.most_common(1)[0][0]
         return min((one for one in present if one.address == address), key=lambda one: (one.running, one.since))

@@ -226,7 +226,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
     Returns:
         Keyword arguments of `uvicorn.Config`.
     """
-    from subtext.server.connection import Connection, most_connections
+    from subtext.server.connection import ClientConnection, most_connections
 
     return {
         "host": settings.host,
@@ -236,7 +236,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "log_level": "error",
         "server_header": False,
         "proxy_headers": settings.trust_proxy,
-        "http": Connection,
+        "http": ClientConnection,
         "timeout_keep_alive": 10,
         "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
         # As many are accepted at a time, before any is closed.
