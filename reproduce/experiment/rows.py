@@ -20,8 +20,8 @@ from subtext.core import Epoch, Scene
 from subtext.objectives.objective import WeightTotal
 from subtext.objectives.scene import batch_items, count_pairs, pairs_to_queries
 from subtext.ops import draw
-from subtext.recipes.options import Setup
 from subtext.recipes.parts import weight_terms
+from subtext.training.setup import Setup
 
 BATCHES = {OPENSTAX: 64}
 """Set -> pairs of a batch, where a set is small."""

@@ -311,7 +311,8 @@ def test_shown_rows_are_readable(document: str, supplies: Path, tmp_path: Path) 
     for block in shown:
         (tmp_path / "rows.jsonl").write_text(block.text, encoding="utf-8")
         reading = read(tmp_path / "rows.jsonl", images=images)
-        assert len(reading.images) == len(block.text.splitlines()) and not reading.problems
+        problems = [problem.what for problem in reading.problems if "are in no row" not in problem.what]
+        assert len(reading.images) == len(block.text.splitlines()) and not problems
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -205,6 +205,9 @@ class MemoryWriter(Writer):
         update, jobs = change.job, self.store.data.jobs
         assert update is not None
         if update.number is None:
+            for number, job in enumerate(jobs, start=1):
+                if job[4] is None and (job[1], job[2]) == (update.verb, update.source_json):
+                    return number
             jobs.append([len(jobs) + 1, update.verb, update.source_json, "now", None, 0, update.total])
             return len(jobs)
         job = jobs[update.number - 1]

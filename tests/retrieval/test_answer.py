@@ -384,5 +384,5 @@ def test_command_line_searches_with_several_parts(place: Path) -> None:
     assert text.count(" paired ") == 4 and "cosine" in text and "why 1:" in text
     assert "deviations" in call("search", index, "Quadrat", "--lexical", "--like", "red").stdout
     assert "not" in call("search", index, "a", "--min-probability", 0.5, code=1).stderr
-    for name in ("nobody", "~nobody/x", "x" * 5000):
-        assert f"no '{name}'" in call("search", index, "--like", name, code=1).stderr
+    for name, told in (("nobody", "nobody'"), ("~nobody/x", "~nobody/x'"), ("x" * 5000, "x" * 200)):
+        assert f"no '{told}"[:200] in call("search", index, "--like", name, code=1).stderr

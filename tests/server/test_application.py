@@ -166,6 +166,7 @@ def test_truncated_query_is_reported(fresh: Path) -> None:
 
 
 def test_image_finds_itself_and_is_not_stored(place: Path, client) -> None:
+    client.get("/libraries")  # The first request begins the log.
     before = sorted(file.name for file in (place / "library").rglob("*"))
     data = (place / "data" / "purple.png").read_bytes()
     got = client.post("/search?top=2", content=data, headers={"Content-Type": "image/png"}).json()

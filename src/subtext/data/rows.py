@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
-from subtext.data.image_files import image_exists
 from subtext.errors import ArgumentError, DataError
 from subtext.ops import draw
 
@@ -707,6 +706,8 @@ def folder_of(names: Iterable[str], root: Path, candidates: Sequence[str]) -> st
         The first candidate that has one of the first 20 images; the first where none has.
     """
     first = list(islice(names, 20))
+    from subtext.data.image_files import image_exists  # Opens Pillow, which a search by words does without.
+
     fits = (folder for folder in candidates if any(image_exists(posixpath.join(folder, name), root) for name in first))
     return next(fits, candidates[0])
 

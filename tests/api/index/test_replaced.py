@@ -119,7 +119,7 @@ def test_import_of_groups_that_are_no_numbers_raises(tmp_path: Path, groups: np.
     vectors = {f"{side}_vectors": np.eye(3, 4, dtype=np.float32) for side in ("image", "text")}
     np.savez(tmp_path / "v.npz", **content, **vectors, image_groups=groups, text_groups=np.arange(3))
     with pytest.raises(
-        DataError, match=r"v\.npz needs a whole number for each id as image_groups; it has .* leave the"
+        DataError, match=r"v\.npz needs a whole number for each id in 'image_groups', .* leave them out"
     ):
         import_index(tmp_path / "index", tmp_path / "v.npz")
     assert not (tmp_path / "index").exists()

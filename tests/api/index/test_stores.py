@@ -233,7 +233,7 @@ def test_exported_vectors_are_imported(address_of: Callable[[str], str], runs: P
     ]
     assert call("index", *words).stdout and open_store(address).counts == {"images": 12, "texts": 24}
     words = ["import", address, vectors, "--run", runs / "other", "--data", runs / "data"]
-    assert "of the model that made it" in call("index", *words, code=1).stderr
+    assert "name the model that made them (--run or --model)" in call("index", *words, code=1).stderr
 
 
 def test_server_answers_as_server_of_folder(address: str, runs: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from subtext.data.image_files import read_square
 from subtext.data.starter import starter_file
 from subtext.models.encoders.language import SentenceEncoder
 from subtext.models.encoders.lite import LiteVision
@@ -56,7 +57,7 @@ def test_images_are_preprocessed_as_in_training(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (584, 700, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     side = image_side(BuildContext(), InputOptions(image="starter"))
-    read = side.input_spec.read(str(tmp_path / "a.png")).pixels
+    read = read_square(str(tmp_path / "a.png"), **side.input_spec.square)
     # 260 pixels of the middle of 292: of the short side, 584, the middle 520.
     middle = Image.fromarray(pixels).crop((90, 32, 610, 552)).resize((260, 260), Image.Resampling.BICUBIC)
     # At the edges the filter sees what lies beyond the crop.

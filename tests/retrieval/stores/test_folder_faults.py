@@ -217,9 +217,12 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COLUMNS = [
     *[("state", name) for name in ("name", "value")],
-    *[("items", name) for name in ["key", "side", "id", "path", "text", "metadata", "content", "stamp", "digest"]],
+    *[
+        ("items", name)
+        for name in ["key", "side", "id", "folded_id", "path", "text", "metadata", "content", "stamp", "digest"]
+    ],
     *[("links", name) for name in ("image", "text")],
-    *[("facets", name) for name in ("side", "name", "value", "key")],
+    *[("facets", name) for name in ("side", "name", "value", "written", "key")],
     *[("segments", name) for name in ("name", "side", "number", "row_count", "lists", "checksums")],
     *[("lists", name) for name in ("name", "side", "probes", "recalls", "checksums")],
     *[("tombstones", name) for name in ("key", "side")],
