@@ -63,7 +63,7 @@ def test_image_without_features_does_not_block_watch(place: Path, tmp_path: Path
     made_data.write_rows(data, [*new, *rows[2:]])
     watch = ["index", "watch", index, "--max-checks", 1]
     blocked = call(*watch, "--on-error", "raise").stderr
-    assert "not updated" in blocked and "; --on-error skip leaves such items out" in blocked
+    assert "not updated" in blocked and "needs a row for every item" in blocked
     assert "1 image without features left out, first 'nowhere.jpg'" in call(*watch).stderr
     texts = [hit.captions for hit in open_index(index).search("words of another day", target="texts", top=200)]
     assert ["words of another day"] in texts and ["a dog"] not in texts
