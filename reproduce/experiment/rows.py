@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-import subtext as st
 from reproduce.experiment.sets import OPENSTAX, SHARES
 from reproduce.studies.common import Recipe
 from subtext.core import Epoch, Scene
@@ -97,7 +96,6 @@ def _order(count: int, seed: int) -> np.ndarray[Any, Any]:
     return draw.permutation(count, seed=seed, epoch=0, purpose="experiment: permuted oracle")
 
 
-@st.register_method
 def oracle(
     setup: Setup,
     *,

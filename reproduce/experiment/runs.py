@@ -21,7 +21,7 @@ from scipy.stats import hypergeom
 
 import subtext as st
 from reproduce import topics
-from reproduce.experiment.rows import FORMS, MAIN_HOST, MAIN_SET, Row, batch_of, plan
+from reproduce.experiment.rows import FORMS, MAIN_HOST, MAIN_SET, Row, batch_of, oracle, plan
 from reproduce.experiment.sets import TrainingSet, make
 from reproduce.studies.common import file_name
 from subtext.api.train import flat_arguments
@@ -398,6 +398,7 @@ def train_all(out: Path, results: Path, *, only: Sequence[str] = (), part: tuple
 
     only  folders of tasks; empty for all of them      part   (n, of): every so manyeth row, for several processes
     """
+    st.register_method(oracle)
     for task in tasks():
         if only and task.folder not in only:
             continue
