@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from io import BytesIO
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -296,7 +296,7 @@ class _ImageMemory:
 _memory = _ImageMemory()
 
 
-def identify(file: IO[bytes], name: str, formats: Sequence[str] | None = None) -> ImageFile.ImageFile:
+def identify(file: BufferedIOBase, name: str, formats: Sequence[str] | None = None) -> ImageFile.ImageFile:
     """Read the header of an image, without Pillow's own limit and warnings: both would be those of the whole process.
 
     Args:
@@ -317,7 +317,7 @@ def identify(file: IO[bytes], name: str, formats: Sequence[str] | None = None) -
     if quiet not in warnings.filters:
         warnings.filterwarnings("ignore", module=r"PIL\.")
     with _own_limit:
-        return Image.open(file, formats=None if formats is None else tuple(formats))
+        return Image.open(file, formats=None if formats is None else tuple(formats))  # type: ignore[arg-type]
 
 
 def open_image(
