@@ -30,6 +30,7 @@ from torch import Tensor
 
 from subtext.data.atomic import write_text, written_to
 from subtext.data.dataset import Dataset, fingerprint
+from subtext.data.folder_handle import FolderHandle
 from subtext.data.locks import acquire
 from subtext.errors import CheckpointError, SubtextError
 from subtext.evaluation import Result
@@ -63,31 +64,13 @@ START, KEPT = "start", "kept"
 """Names of the validation before training, and of that with the kept weights."""
 
 
-class OpenedFolder:
-    """The folder of a training as it was opened: what another folder at its path later holds is never touched.
-
-    Args:
-        path: The folder; it exists.
-        descriptor: Of the folder.
-
-    Attributes:
-        path: As it was given.
-        inner: The folder by its descriptor, wherever it is now; its path on a system that has no such name.
-        descriptor: Of the folder.
-    """
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path, self._absolute, self.descriptor = path, path.absolute(), descriptor
-        by_descriptor = Path(f"/proc/self/fd/{descriptor}")
-        self.inner = by_descriptor if by_descriptor.exists() else path
+class OpenedFolder(FolderHandle):
+    """The folder of a training as it was opened: what another folder at its path later holds is never touched."""
 
     @property
-    def moved(self) -> bool:
-        """Whether something else, or nothing, is at its path now."""
-        try:
-            return not os.path.samestat(self._absolute.stat(), os.fstat(self.descriptor))
-        except OSError:
-            return True
+    def inner(self) -> Path:
+        """The folder itself, wherever it is now; its path on a system that has no such name."""
+        return self.path if self.through is None else self.through
 
     def require(self) -> None:
         """Require that the folder is still at its path.
@@ -95,23 +78,12 @@ class OpenedFolder:
         Raises:
             CheckpointError: If it was renamed, removed or replaced.
         """
-        if self.moved:
+        if not self.is_there:
             now = "something else is there now" if os.path.lexists(self._absolute) else "nothing is there now"
             raise CheckpointError(
                 f"{self.path} needs to stay at its path while it trains; it was renamed or removed, and {now}, which "
                 "stays as it is; if the run was renamed, go on with --resume and its new path"
             )
-
-    def named(self, text: str) -> str:
-        """A text with the path of the folder as it was given.
-
-        Args:
-            text: May name the folder by its descriptor.
-
-        Returns:
-            The text.
-        """
-        return text if self.inner == self.path else text.replace(str(self.inner), str(self.path))
 
 
 @contextmanager
@@ -146,8 +118,7 @@ def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
             f"{path} takes one training at a time; {busy or 'another process is writing'}; wait until it is done, or "
             "train in another folder"
         )
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    opened = OpenedFolder(path, descriptor)
+    opened = OpenedFolder(path)
     try:
         yield opened
         opened.require()
@@ -159,9 +130,9 @@ def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
     finally:
         if processes.first:
             with suppress(OSError):
-                os.unlink(LOCK, dir_fd=descriptor)
+                os.unlink(LOCK, dir_fd=opened.descriptor)
             os.close(lock)
-        os.close(descriptor)
+        opened.close()
 
 
 def _locked(path: Path) -> tuple[int, str]:

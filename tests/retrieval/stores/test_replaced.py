@@ -240,7 +240,7 @@ def test_segment_of_same_name_in_a_copy_is_another(tmp_path: Path) -> None:
 def test_commit_refuses_replaced_folder(tmp_path: Path, through: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no path leads through a descriptor."""
     if not through:
-        monkeypatch.setattr("subtext.retrieval.held_folder.THROUGH", ())
+        monkeypatch.setattr("subtext.data.folder_handle.THROUGH", ())
     place = FolderPlace(tmp_path)
     store = replaced_index.made(place, copy=False)
     before = place.content(place.other), place.content(place.live)

@@ -59,10 +59,11 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from subtext.data.atomic import HIDDEN
+from subtext.data.folder_handle import THROUGH
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
-from subtext.retrieval.held_folder import THROUGH, HeldFolder
+from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
