@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import os
 import sys
 from bisect import bisect_right
@@ -282,8 +281,7 @@ def list_items(
     root = library.store.manifest.root
     with library.store.reading() as view:
         # Keys are of one index: after a move to another model, or in an index that was built anew, they mean others.
-        about = f"{view.manifest.fingerprint} {view.manifest.created}"
-        mark = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
+        mark = view.revision.identity[:8]
         after, _, of_index = (form.after or "").rpartition("-")
         keys, counts = matching(view, form.target, conditions), count_dates(view, form.target, conditions)
         if after and (of_index != mark or ("." in after) != (form.order is not None)):
