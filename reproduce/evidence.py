@@ -71,7 +71,7 @@ import subtext as st
 from reproduce import claims, experiment, topics
 from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
 from reproduce.experiment.runs import plan_lines, train_all
-from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
+from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features, write_arrays
 from reproduce.studies.flickr8k import with_grid
 from subtext.api.train import flat_arguments
 from subtext.core import DIRECTIONS
@@ -238,15 +238,7 @@ class Finished:
 
     def write(self, file: Path) -> None:
         """Write it in one piece."""
-
-        def fill(temporary: Path) -> None:
-            with temporary.open("wb") as opened:
-                np.savez_compressed(
-                    opened, allow_pickle=False, **{name: np.asarray(it) for name, it in vars(self).items()}
-                )
-
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_file(file, fill)
+        write_arrays(file, vars(self))
 
     @staticmethod
     def read(file: Path) -> Finished:

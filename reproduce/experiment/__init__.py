@@ -19,6 +19,6 @@ effective sample size have the sign by which their weights reach it on the vecto
 "permuted" gives each pair the weight of another, another permutation for each seed.
 Primary measure: abstract pairs, exact choice among 20, mean of both directions, against the row's own permutation.
 Beside it: the share of the oracle's gain that is recovered, literal pairs, all pairs.
-Seeds: ten for the main set and host, five elsewhere, where the plan would else cost more than twelve core hours.
+Seeds: ten for the main set on the main host, five elsewhere.
 Intervals: crossed random effects of seeds and clusters; a caption's cluster is the image that it was written for.
 """

@@ -23,9 +23,8 @@ import subtext as st
 from reproduce import topics
 from reproduce.experiment.rows import FORMS, MAIN_HOST, MAIN_SET, Row, batch_of, oracle, plan
 from reproduce.experiment.sets import TrainingSet, make
-from reproduce.studies.common import file_name
+from reproduce.studies.common import file_name, write_arrays
 from subtext.api.train import flat_arguments
-from subtext.data import atomic
 from subtext.errors import DataError, TrainingError
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.objectives.weighting import Neighbourhood
@@ -40,8 +39,6 @@ SEARCHING = (0, 1)
 SEEDS, FEWER = tuple(range(10)), tuple(range(5))
 GUESS = 40.0
 """Seconds of a run before any has been measured."""
-LIMIT = 12.0
-"""Core hours above which all but the main set and host have five seeds."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +67,7 @@ class Finished:
 
     def write(self, file: Path) -> None:
         """Write it in one piece."""
-
-        def fill(temporary: Path) -> None:
-            with temporary.open("wb") as opened:
-                np.savez_compressed(
-                    opened, allow_pickle=False, **{name: np.asarray(it) for name, it in vars(self).items()}
-                )
-
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_file(file, fill)
+        write_arrays(file, vars(self))
 
     @staticmethod
     def read(file: Path) -> Finished:
@@ -91,10 +80,6 @@ class Finished:
     def choice(self, c: int) -> NDArray[np.float64]:
         """(2 N) probability of the right choice among c, exactly."""
         return np.asarray(hypergeom.pmf(0, self.others, np.ceil(self.ranks).astype(np.int64) - 1, c - 1))
-
-    def recall(self, k: int) -> NDArray[np.float64]:
-        """(2 N) whether the right item is among the first k."""
-        return (self.ranks <= k).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 import subtext as st
 from subtext.api.train import flat_arguments
+from subtext.data import atomic
 from subtext.data.batches import item_batch
 from subtext.recipes.build import build
 from subtext.training.setup import BuildContext
@@ -129,6 +130,17 @@ def starter_features(pairs: st.Dataset, out: Path, *, image_size: int = 0) -> Pa
         arrays = {name: np.concatenate(blocks) for name, blocks in parts.items()}
         np.savez(file, allow_pickle=False, names=np.array(pairs.images.ids), **arrays)
     return file
+
+
+def write_arrays(file: Path, values: Mapping[str, Any]) -> None:
+    """Write arrays and numbers as a compressed .npz, in one piece; its folder is made."""
+
+    def fill(temporary: Path) -> None:
+        with temporary.open("wb") as opened:
+            np.savez_compressed(opened, allow_pickle=False, **{name: np.asarray(it) for name, it in values.items()})
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_file(file, fill)
 
 
 def in_new_process(function: Callable[..., T], *arguments: Any) -> tuple[T, Cost]:
