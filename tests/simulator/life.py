@@ -44,6 +44,8 @@ MODELS: dict[str, tuple[Any, Any]] = {}
 """Folder of a run -> its model and its record, opened once for all children."""
 VECTORS: dict[tuple[str, str, bytes | str], np.ndarray] = {}
 """Letter of the model, side, and content -> vectors."""
+OTHERS = ("@eaDir", "other index")
+"""Folders whose files are no items: of a system, and another index."""
 WORDS = "river gavel market harbour tower bridge garden window winter letter".split()  # noqa: SIM905
 
 
@@ -275,7 +277,7 @@ class Life:
 
     def some(self, folder: Path) -> Path | None:
         found = sorted(p for p in folder.rglob("*.bmp") if p.is_file() and not p.is_symlink() and p not in LOCKED)
-        found = [p for p in found if not any(part.startswith((".", "@")) for part in p.relative_to(folder).parts)]
+        found = [p for p in found if not any(it.startswith((".", *OTHERS)) for it in p.relative_to(folder).parts)]
         return self.draws.choice(found) if found else None
 
     def add_photo(self) -> str:
@@ -294,8 +296,7 @@ class Life:
 
     def rename_folder(self) -> str:
         found = sorted(self.photos.iterdir()) if self.photos.is_dir() else []
-        own = ("@eaDir", "other index")
-        folders = [p for p in found if p.is_dir() and not p.is_symlink() and p.name not in own]
+        folders = [p for p in found if p.is_dir() and not p.is_symlink() and p.name not in OTHERS]
         if not folders:
             return "nothing"
         self.count += 1
@@ -434,7 +435,7 @@ class Life:
         """Id -> bytes of the photos; ids of those that cannot be read; and whether there is anything at all."""
         names: dict[int, list[tuple[bool, str]]] = {}
         for parent, folders, files in os.walk(self.photos):
-            folders[:] = [name for name in folders if name not in ("@eaDir", "other index")]
+            folders[:] = [name for name in folders if name not in OTHERS]
             for name in files:
                 path = Path(parent, name)
                 if path.suffix == ".bmp" and not name.startswith(".") and (path.is_file() or path.is_symlink()):
