@@ -163,7 +163,7 @@ index add library museum/Presse --on-error skip
 index add library museum/Nachlass --on-error skip
 index info library
 index update library --on-error skip -q
-search library "Hafen 120" --top 2
+search library '"Aufnahme 120"' --top 2
 search library Ernte --where "date >= 1885" --where "date <= 1895" --top 2
 search library Ernte --where "date >= 1885" --where "date <= 1895" --dates certain --top 2
 search library "Encore le pont" --where "city = geneve" --order date --top 2

@@ -624,10 +624,10 @@ class Life:
 
         self.do("compact", lambda: compact_index(self.index), self.state, refused=False)
         if self.trace[-1] == "compact: done" and self.store == "folder":
-            content = b"".join(p.read_bytes() for p in sorted(Path(self.index).rglob("*")) if p.is_file())
             kept = {word for words, _ in self.state.texts.values() for word in words.split()}
-            left = {word.decode() for word in re.findall(rb"only\d+x\d+x", content)} - kept
-            self.require(not left, f"what was deleted is still on the disk: {left}")
+            for file in filter(Path.is_file, sorted(Path(self.index).rglob("*"))):
+                left = {word.decode() for word in re.findall(rb"only\d+x\d+x", file.read_bytes())} - kept
+                self.require(not left, f"what was deleted is still on the disk: {left} in {file}")
         return ""
 
     def move_model(self) -> str:

@@ -118,6 +118,17 @@ class StoredRow:
         """
         return IndexEntry(self.id, self.content, self.path, self.text, self.fields, self.stamp)
 
+    def says(self, other: StoredRow) -> bool:
+        """Whether another row of the item has the same content, text, metadata and path.
+
+        Args:
+            other: The other row.
+
+        Returns:
+            True if it has; keys, stamps and links do not count.
+        """
+        return all(getattr(self, it) == getattr(other, it) for it in ("content", "text", "metadata", "path"))
+
     @property
     def fields(self) -> dict[str, Any]:
         """The metadata as plain data.

@@ -1313,6 +1313,7 @@ class LanceWriter(Writer):
         moving = self.store.pending_move()
         if moving is not None:
             with moving.writing("compact") as writer:
+                self.clean_move(writer)
                 writer.compact(seed=seed)
         return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
 
