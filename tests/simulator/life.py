@@ -186,23 +186,21 @@ def dying(number: int) -> Callable[[], None]:
     return arm
 
 
-def dying_at_flush(number: int) -> Callable[[], None]:
-    """The process kills itself at its n-th flush, rename or removal by Python, or commit of SQLite."""
+def dying_at_statement(number: int) -> Callable[[], None]:
+    """The process kills itself before its n-th statement to PostgreSQL."""
 
     def arm() -> None:
-        left = [number]
+        import psycopg
 
-        def counting(plain: Any) -> Any:
-            def run(*words: Any, **options: Any) -> Any:
-                left[0] -= 1
-                if left[0] <= 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return plain(*words, **options)
+        left, plain = [number], psycopg.Cursor.execute
 
-            return run
+        def run(*words: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*words, **options)
 
-        for name in ("fsync", "rename", "replace", "unlink", "rmdir"):
-            setattr(os, name, counting(getattr(os, name)))
+        psycopg.Cursor.execute = run  # type: ignore[method-assign]
 
     return arm
 
@@ -522,17 +520,19 @@ class Life:
         losing = self.losing and self.store == "folder" and Path(self.index).exists() and self.draws.random() < 0.3
         if not killing and not losing:
             return child(work)
-        log, copy = self.place / "record", self.place / "before"
+        log, copy, place = self.place / "record", self.place / "before", Path(self.index.removeprefix("lance://"))
         if losing:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(self.index, copy)
-        arms = list[Callable[[], None]]()
-        if losing:
-            arms.append(lambda: disk.record(Path(self.index), log))
-        if killing:
-            number = int(2 ** self.draws.uniform(0, 17))
-            at_call = dying(number), dying_at_flush(1 + number % 25)
-            arms.append(at_call[self.draws.random() < 0.5 or self.losing])
+        number, arms = int(2 ** self.draws.uniform(0, 17)), list[Callable[[], None]]()
+        at_write = self.losing and self.store != "postgresql" and (losing or self.draws.random() < 0.6)
+        if at_write:
+            most = int(2 ** self.draws.uniform(0, 9)) if killing else 0
+            arms.append(lambda: disk.record(place, log if losing else Path(os.devnull), most=most))
+        elif killing and self.store == "postgresql" and self.draws.random() < 0.6:
+            arms.append(dying_at_statement(1 + number % 150))
+        elif killing:
+            arms.append(dying(number))
         outcome = child(work, kill=lambda: [arm() for arm in arms] and None)
         if losing and log.exists():
             self.close()  # No process outlives the machine.
@@ -859,8 +859,8 @@ class Life:
         self.require(
             set(found["low"]) == low and set(found["town"]) == town, f"filters: {found['low']} {found['town']}"
         )
-        paths = {str(self.path_of(source)) for source in state.sources}
-        self.require(set(found["sources"]) == paths, f"an update reads {found['sources']}, not {paths}")
+        paths = [str(self.path_of(source)) for source in state.sources]
+        self.require(found["sources"] == paths, f"an update reads {found['sources']}, not {paths}")
         run = run_of(self.runs, state.model).name
         self.look({side: sorted(getattr(state, side)) for side in ("images", "texts")}, found["nearest"])
         self.require(Path(found["run"]).name == run, f"the index has the model {found['run']}, not {run}")
