@@ -117,6 +117,22 @@ def test_compaction_frees_unfinished_move_of_what_was_deleted_or_replaced(place:
     begun.close()
 
 
+def test_item_that_another_writer_deleted_meanwhile_stays_deleted(place: Store, store_kind: str) -> None:
+    """An update looks, embeds and writes; what others delete between these stays deleted."""
+    if store_kind not in ("lance", "postgresql"):
+        return  # One writer at a time: nobody can.
+    again = replace(stored_items.images(range(1, 3)), unless_deleted=True)
+    with place.writing("update") as writer:
+        with place.writing("delete") as other:
+            other.delete("images", ["p1"])
+        writer.put(again)
+    assert "p1" not in stored_items.ids(place) and "p2" in stored_items.ids(place)
+    assert stored_items.deleted(place, "images", ["p1"]) == {"p1"} and damage(place) == []
+    with place.writing("add") as writer:
+        writer.put(replace(again, unless_deleted=False))
+    assert "p1" in stored_items.ids(place) and not stored_items.deleted(place, "images", ["p1"])
+
+
 def test_deletion_reaches_unfinished_move(place: Store) -> None:
     if type(place).create_replacement is Store.create_replacement:
         return

@@ -67,6 +67,7 @@ from subtext.retrieval.stores.item import (
     Hits,
     IndexEntry,
     Side,
+    deletion_hash,
     link_sum,
     row_sum,
     vectors_digest,
@@ -876,11 +877,14 @@ class DatabaseWriter(SqlWriter):
         """
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
-        count = len(change.entries)
+        change = replace(change, vectors=vectors)
         with self.changing() as before_it:
+            if change.unless_deleted:
+                change = change.without(self._forgotten([deletion_hash(change.side, it.id) for it in change.entries]))
+            count = len(change.entries)
             ((last,),) = self.tables.run("UPDATE state SET value = value + ? WHERE name = 'key' RETURNING value", count)
             keys = range(int(last) - count + 1, int(last) + 1)
-            applied, _ = self.change_rows(replace(change, vectors=vectors), keys)
+            applied, _ = self.change_rows(change, keys)
             names = sorted(change.documents)
             before = sum(row_sum(*row) for row in self.tables.run(_KEPT, names))
             self.tables.run_many(
