@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,13 +108,16 @@ def find(fault: Fault, *, seed: int = 0) -> str:
 
 
 def main() -> int:
-    found = 0
     chosen = {name: fault for name, fault in FAULTS.items() if not sys.argv[1:] or any(w in name for w in sys.argv[1:])}
-    for name, fault in chosen.items():
+
+    def tried(name: str) -> bool:
         started = time.monotonic()
-        told = find(fault)
-        found += bool(told)
+        told = find(chosen[name])
         print(f"{name}: {told[:160] or 'NOT FOUND'} ({time.monotonic() - started:.0f} s)", flush=True)
+        return bool(told)
+
+    with ThreadPoolExecutor(os.cpu_count()) as several:
+        found = sum(several.map(tried, chosen))
     print(f"{found} of {len(chosen)} found")
     return 0 if found == len(chosen) else 1
 
