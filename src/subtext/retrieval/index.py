@@ -16,7 +16,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
-from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, require_dates
+from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, named, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -370,6 +370,8 @@ class Index:
             suggestions = suggest_words(view, doubtful)
             nothing = not answer.hits and not answer.left_out
             notes = missed(view, query.target, query.conditions, nothing=nothing)
+            if isinstance(text, str):
+                notes += named(view, query.target, text, [hit.id for hit in answer.hits[:1]])
         return replace(answer, suggestions=suggestions, notes=(*answer.notes, *notes))
 
     def _read(self, query: Query) -> Query:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from subtext.data.dataset import Dataset
+    from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
@@ -91,6 +91,7 @@ class IndexChange(Report):
         deleted: Items missing from the data.
         left_out: Items that were deleted before and stay deleted.
         unread: Ids of images that the data names and that could not be read: they stay as they were.
+        unusable: Rows and images of the data that cannot be used and are no items, as with `on_error` "skip".
         withheld: Items missing from data of which some rows could not be read: they stay, as they may be those rows.
         renamed: Items with new names and known content: they keep their vectors.
         run: Of a move: the new model.
@@ -110,6 +111,7 @@ class IndexChange(Report):
     left_out: int = 0
     renamed: int = 0
     unread: tuple[str, ...] = ()
+    unusable: int = 0
     withheld: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
@@ -117,9 +119,12 @@ class IndexChange(Report):
 
     def _lines(self) -> list[str]:
         items = items_counted(self.counts)
+        of_data = "1 row or image" if self.unusable == 1 else f"{self.unusable:,} rows or images"
+        unusable = [f"{of_data} that cannot be used left out"] if self.unusable else []
         if self.verb == "build":
             command = f'subtext search {shlex.quote(self.path)} "words"'
-            return [f"{self.path}: {items}, vectors of {self.vectors}, {size(self.bytes)}", "next:", f"  {command}"]
+            built = [f"{self.path}: {items}", f"vectors of {self.vectors}", size(self.bytes), *unusable]
+            return [", ".join(built), "next:", f"  {command}"]
         if self.verb == "move":
             note = f"{self.path}: {items} now have vectors of {self.run}"
             note += "; clients that have the old index open must reconnect; `subtext index compact` frees space"
@@ -137,7 +142,7 @@ class IndexChange(Report):
             f"{self.withheld:,} missing from data with unreadable rows {_stay(self.withheld)}, as they may be these"
         )
         parts += [f"{missing} ({allow})"] if self.withheld else []
-        return [f"{self.path}: {', '.join(parts)}", *self.advice]
+        return [f"{self.path}: {', '.join([*parts, *unusable])}", *self.advice]
 
 
 def _stay(number: int) -> str:
@@ -225,7 +230,7 @@ def build_index(
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
             store.remove()  # Nothing was acknowledged: no empty index is left behind.
-    return _change(store, "build", written)
+    return _change(store, "build", written, problems=opened.pairs.problems)
 
 
 @command(defaults=DEFAULTS)
@@ -289,7 +294,7 @@ def add_to_index(
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
-    return _change(store, "add", written)
+    return _change(store, "add", written, problems=opened.pairs.problems)
 
 
 @command(defaults=DEFAULTS)
@@ -750,7 +755,9 @@ def _update(
             writer.finish(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
-    return replace(_change(store, "update", total), unread=tuple(sorted(unread["images"])), withheld=withheld)
+    left = [problem for problem in problems if problem.item not in unread["images"]]
+    change = _change(store, "update", total, problems=left)
+    return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
 
 
 def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
@@ -828,10 +835,13 @@ def _ingest(
     return written
 
 
-def _change(store: Store, verb: str, written: WriteCounts | None, *, run: str = "") -> IndexChange:
+def _change(
+    store: Store, verb: str, written: WriteCounts | None, *, run: str = "", problems: Sequence[RowIssue] = ()
+) -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
     numbers = {} if written is None else asdict(written)
+    numbers["unusable"] = sum(problem.fatal for problem in problems)
     shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 

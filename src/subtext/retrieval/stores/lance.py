@@ -1313,6 +1313,7 @@ class LanceWriter(Writer):
         moving = self.store.pending_move()
         if moving is not None:
             with moving.writing("compact") as writer:
+                self.clean_move(writer)
                 writer.compact(seed=seed)
         return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
 
@@ -1527,6 +1528,11 @@ class LanceWriter(Writer):
 
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
         """The commit of a change."""
+        if change.unless_deleted and tables.now["deleted"]:
+            rows = tables.scan(_RECORD, f"kind = {DELETED}").to_pylist()
+            change = replace(change, vectors=vectors).without(set(_hashes(b"".join(row["content"] for row in rows))))
+            assert change.vectors is not None
+            vectors = change.vectors
         number = SIDES.index(change.side)
         state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
