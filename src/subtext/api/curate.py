@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
 from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, Setting
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
@@ -83,7 +84,7 @@ class Curation(Report):
 
 @command(defaults=DEFAULTS)
 def curate(
-    data: Annotated[str | Path | Dataset, "Data set to curate.", Metavar("DATA")],
+    data: Annotated[str | Path | Dataset | Rows, "Data set to curate.", Metavar("DATA")],
     *,
     run: OptionalRun = None,
     model: Pretrained = None,
@@ -525,7 +526,7 @@ class PairScores(Report):
 
 @command(defaults=DEFAULTS)
 def score(
-    pairs: Annotated[str | Path | Dataset, "Pairs to score: a data set.", Metavar("PAIRS")],
+    pairs: Annotated[str | Path | Dataset | Rows, "Pairs to score: a data set.", Metavar("PAIRS")],
     *,
     run: OptionalRun = None,
     model: Pretrained = None,

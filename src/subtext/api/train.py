@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, choose_device, read
 from subtext.api.options import Quiet
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import DataError, RecipeError, Setting
 from subtext.recipes.catalogue import (
     RECOMMENDED,
@@ -65,7 +66,7 @@ def train(
     /,
     *,
     data: Annotated[
-        str | Path | Dataset | DataConfig,
+        str | Path | Dataset | Rows | DataConfig,
         "Data set: a file or folder.",
         _DATA,
         Metavar("DATA"),
@@ -91,10 +92,14 @@ def train(
 
     Args:
         model: The name of a recipe: `subtext train --help` lists them.
-        data: A file, a folder, a Dataset, or a DataConfig. A DataConfig also names features and splits.
+        data: A file, a folder, a Dataset, a table or rows as `subtext.read` takes them, or a DataConfig, which also
+            names features and splits.
         out: Folder of the run. It must be new or empty, unless `run.resume` is set.
         options: Options of the model, as in {"embed_dim": 512}. All other options keep their defaults.
-            `subtext train MODEL --help` lists them.
+            `subtext train MODEL --help` lists them. "image" and "text" may also be objects. A torch module learns: it
+            gets pixels (N, 3, H, W), and of texts the tokens of a "tokeniser" (any function of a list of texts), or a
+            list of texts. A function stays as it is: it gets a list of PIL images, or of texts. Both return vectors
+            (N, D), or (N, P, D) for parts.
         methods: Training methods, applied in this order. A method is a text, such as "hal" or
             "neighbourhoods:graph=graphs/d2v,form=angular"; or a pair of name and options, such as ("neighbourhoods",
             {"form": "angular"}).
@@ -125,7 +130,7 @@ def train(
         ... )  # doctest: +SKIP
     """
     data = DataConfig.of(data)
-    options = dict(options or {})
+    options, objects = split_objects(options or {})
     assert isinstance(plan, Plan) and isinstance(run, RunConfig)  # A mapping has become one.
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
     _require_known(model, options)
@@ -150,18 +155,23 @@ def train(
     earlier = load_record(folder) if run.resume and (folder / RECORD).is_file() else None
     recorded = earlier.arguments if earlier is not None and earlier.model == model else None
     options, chosen = choose_encoders(model, options, _context(pairs, run.seed), recorded=recorded)
-    setup = build_setup(model, options, methods=steps, plan=changes, pairs=pairs, seed=run.seed)
+    setup = build_setup(model, options, methods=steps, plan=changes, pairs=pairs, seed=run.seed, objects=objects)
+    if objects:
+        given = ", ".join(f"'{option}': ..." for option in objects)
+        chosen += [f"the run does not hold {' and '.join(objects)}; open it with open_run(RUN, options={{{given}}})"]
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
     if dry_run:
         description = "\n".join([_description(record, setup, pairs), *chosen])
-        return Run(setup.model, record, folder, tuple(chosen), summary=description)
+        return Run(setup.model, record, folder, tuple(chosen), summary=description, objects=objects)
     choose_device(run.device)
     for line in (str(pairs), *chosen):
         say(line, quiet=quiet)
     with training_meter(quiet=quiet) as report:
         fitted = fit(setup, pairs.train, pairs.val, folder, record=record, run=run, report=report)
     notes = (*chosen, *fitted.notes)
-    return Run(fitted.model, fitted.record, folder, notes, summary=_outcome(folder, fitted.record, pairs))
+    return Run(
+        fitted.model, fitted.record, folder, notes, summary=_outcome(folder, fitted.record, pairs), objects=objects
+    )
 
 
 def flat_arguments(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,6 +251,7 @@ def build_setup(
     plan: Mapping[str, object] | None = None,
     pairs: TrainingData,
     seed: int,
+    objects: Mapping[str, Any] | None = None,
 ) -> Setup:
     """The model with its methods, built for this data and reading its features.
 
@@ -251,6 +262,7 @@ def build_setup(
         plan: Fields that replace those of the model's plan.
         pairs: The training data.
         seed: What the initial weights are drawn from.
+        objects: Option -> what is given as an object.
 
     Returns:
         The setup; its inputs read the files of features.
@@ -259,7 +271,7 @@ def build_setup(
     from subtext.recipes.build import attach, build
 
     image_file, text_file = pairs.image_features, pairs.text_features
-    setup = build(model, options, methods=methods, plan=plan, context=_context(pairs, seed))
+    setup = build(model, options, methods=methods, plan=plan, context=_context(pairs, seed, objects or {}))
     if image_file is not None:
         attach(setup.model.image, image_file, "image")
         spec = setup.model.image.input_spec
@@ -271,7 +283,42 @@ def build_setup(
     return setup
 
 
-def _context(pairs: TrainingData, seed: int) -> BuildContext:
+def split_objects(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a model, with names in place of objects, and the objects.
+
+    Args:
+        options: As given: "image" and "text" may be modules or functions, "tokeniser" is one.
+
+    Returns:
+        Options as plain values; and "image", "text", "tokeniser" -> object.
+
+    Raises:
+        RequirementError: For an object that cannot be called.
+        RecipeError: For a tokeniser without a text tower that is an object.
+    """
+    objects = {
+        name: options[name]
+        for name in ("image", "text", "tokeniser")
+        if name in options and not (options[name] is None or isinstance(options[name], str))
+    }
+    if not objects and "tokeniser" not in options:
+        return dict(options), {}
+    from subtext.data.given import name_of, require_callable
+    from subtext.recipes.options import GIVEN
+
+    for name, value in objects.items():
+        require_callable(name, value)
+    if "tokeniser" in options and "text" not in objects:
+        raise RecipeError(
+            "tokeniser needs a text tower that reads its tokens, given as a module: options={'text': module, "
+            "'tokeniser': ...}; other text encoders have their own; leave it out",
+            field="tokeniser",
+        )
+    named = {name: f"{GIVEN}{name_of(value)}" for name, value in objects.items()}
+    return {n: named.get(n, value) for n, value in options.items() if n != "tokeniser"}, objects
+
+
+def _context(pairs: TrainingData, seed: int, objects: Mapping[str, Any] | None = None) -> BuildContext:
     """What a recipe builds from."""
     from subtext.training.setup import BuildContext
 
@@ -286,6 +333,7 @@ def _context(pairs: TrainingData, seed: int) -> BuildContext:
         text_features=None if text_file is None else text_file.shape(texts.ids, texts.values),
         texts=tuple(text for text in texts.values if isinstance(text, str)),
         seed=seed,
+        objects=objects or {},
     )
 
 
@@ -317,11 +365,13 @@ def initial_record(
     from subtext.models.checkpoint import Record
     from subtext.recipes.build import recorded_options
 
-    features = None if pairs.image_features is None else pairs.image_features.path
+    file = pairs.image_features
+    features = None if file is None or file.in_memory else file.path
     recorded = replace(
         data.absolute(),
         data=data.absolute().data if isinstance(data.data, Path) else None,
         features=None if features is None else features.expanduser().resolve(),
+        text_features=data.absolute().path("text_features"),
         split_seed=data.split_seed or 0,
         on_error=data.on_error or "raise",
         train_data=None,

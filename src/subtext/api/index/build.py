@@ -38,6 +38,7 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import each_once, meter, say
 from subtext.report.text_table import Report
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Data")]
 RecordedData = Annotated[
-    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
+    "str | Path | Dataset | Rows | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
 AllowDeleting = Annotated[
@@ -570,12 +571,11 @@ def open_source(
 
     verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
     opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
-    files = [
-        branch.input_spec.file.path
-        if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
-        else None
+    files: list[Any] = [
+        branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
     ]
+    files = [file.path if file is not None and not file.in_memory else file for file in files]
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     form = opened.pairs.form if isinstance(sources.data, Path) else ""
     sources = replace(sources, features=files[0], text_features=files[1], form=form or None)
