@@ -24,8 +24,8 @@ from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
 from subtext.data.objects import Arrays, Rows
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
-from subtext.report.progress import meter, say
-from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command, require_path
+from subtext.report.progress import meter, say, with_progress
+from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command, named_fields, require_path
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -62,6 +62,7 @@ SubjectData = Annotated[
 ]
 
 
+@named_fields()
 @dataclass(frozen=True)
 class ComputeConfig:
     """How a model is loaded and run.
@@ -85,6 +86,7 @@ class ComputeConfig:
     ] = None
 
 
+@named_fields()
 @dataclass(frozen=True)
 class ExternalConfig:
     """What files, or arrays, of scores or vectors do not say themselves.
@@ -104,6 +106,7 @@ class ExternalConfig:
     similarity: Annotated[Literal["cosine", "dot"], "Similarity of embeddings.", _EXTERNAL] = "cosine"
 
 
+@named_fields()
 @dataclass(frozen=True)
 class SecondStage:
     """A second model, which re-ranks the top candidates of the first.
@@ -120,6 +123,7 @@ class SecondStage:
 
 
 @command
+@with_progress
 def evaluate(
     model: AnyPath | ModelSource | None = None,
     data: SubjectData = None,
@@ -134,6 +138,7 @@ def evaluate(
     rerank: AnyPath | SecondStage | None = None,
     config: ComputeConfig = ComputeConfig(),
     quiet: opt.Quiet = False,
+    progress: opt.OnProgress = None,
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
@@ -159,6 +164,8 @@ def evaluate(
             another number of candidates.
         config: Device, batch size and precision, and the prompt of a pretrained model.
         quiet: Show no progress.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
 
     Returns:
         Figures with intervals and notes. A notebook shows them as a table; `save` and `save_queries` write them to

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.manifest import Manifest
+    from subtext.training.journal import History
     from subtext.training.setup import Setup
 
 AnyFeatures: TypeAlias = "str | Path | Arrays | FeatureFile | None"
@@ -91,8 +92,16 @@ class Run(Report):
         from subtext.recipes.build import build
         from subtext.training.setup import BuildContext
 
-        record, context = self.record, BuildContext(assets=self.path / ASSETS, seed=self.record.seed)
+        record = self.record
+        context = BuildContext(assets=self.path / ASSETS, seed=record.seed, objects=self.objects)
         return build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
+
+    @property
+    def history(self) -> History:
+        """The course of the training, an entry for each epoch: `history.plot()` draws it."""
+        from subtext.training.journal import read_history
+
+        return read_history(self.path)
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain data, with the run's folder.
@@ -550,6 +559,7 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
         ArgumentError: If a pretrained model comes without data.
         RequirementError: If no data is named and none is remembered.
     """
+    from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note
     from subtext.recipes.build import attach
 
@@ -562,7 +572,8 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
     _say_note(model, quiet=work.quiet)
     if record is not None:
         sources = sources.over(record.data)
-    reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet)
+    by_features = isinstance(model.image.input_spec, FeatureInput)
+    reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet, need_images=not by_features)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
@@ -613,7 +624,14 @@ def require_features(model: Model, pairs: Dataset) -> None:
             branch.input_spec.require_boxes(items.ids, items.values)
 
 
-def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True, quiet: bool = False) -> Dataset:
+def read(
+    sources: DataConfig,
+    *,
+    need_pairs: bool = True,
+    verify: Verify = True,
+    quiet: bool = False,
+    need_images: bool = True,
+) -> Dataset:
     """The pairs, with images decoded once; problems that do not forbid their use go to standard error.
 
     Args:
@@ -621,6 +639,7 @@ def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True,
         need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
         quiet: Show no progress and no notes.
+        need_images: False if the model reads features, so that image files may be missing.
 
     Returns:
         The data set with all its splits.
@@ -631,7 +650,7 @@ def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True,
     """
     from subtext.data.dataset import summarise
 
-    need_images = sources.features is None
+    need_images = need_images and sources.features is None
     with counter("checking images", quiet=quiet or not need_images) as progress:
         reading = sources.read(
             verify=need_images and verify, need_images=need_images, need_pairs=need_pairs, progress=progress

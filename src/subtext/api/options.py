@@ -7,7 +7,7 @@ of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
@@ -106,6 +106,9 @@ class DataOptions(ModelOptions, total=False):
 
     data: Data
 
+
+OnProgress = Callable[[int, int], None] | None
+"""Called with the numbers of finished items and of all; None for nothing."""
 
 DEFAULTS: dict[str, Any] = {"device": "auto", "batch_size": 128, "workers": 2, "quiet": False, "similarity": "cosine"}
 """The defaults of shared settings; of all others None."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from subtext.api.load import Run, choose_device, read
 from subtext.api.options import Quiet
 from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
-from subtext.errors import DataError, RecipeError, Setting
+from subtext.errors import ArgumentError, DataError, RecipeError, Setting
 from subtext.recipes.catalogue import (
     RECOMMENDED,
     methods as known_methods,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 
 _DATA, _RUN = OptionGroup("Data"), OptionGroup("Run")
+CALLS = ("on_step", "on_epoch", "on_end")
+"""Methods of callbacks."""
 Methods = tuple[tuple[str, dict[str, object]], ...]
 
 
@@ -84,6 +86,7 @@ def train(
     plan: Annotated[Plan | Mapping[str, object], OptionGroup("Training")] = Plan(),
     run: Annotated[RunConfig | Mapping[str, object], _RUN] = RunConfig(),
     dry_run: Annotated[bool, "Build the model, read the data and report sizes, but do not train.", _RUN] = False,
+    callbacks: Sequence[object] = (),
     quiet: Quiet = False,
 ) -> Run:
     """Train a model on pairs of images and texts, and save it in the folder RUN.
@@ -105,7 +108,12 @@ def train(
             {"form": "angular"}).
         plan: Changes of the model's own plan: Plan(epochs=3), or {"epochs": 3}. Only the named fields change.
         run: Seed, device, checkpoints and logs.
-        dry_run: Build the model and read the data, but do not train. `summary` of the result describes the model.
+        dry_run: Build the model, read the data and compute one loss, but do not train: whatever the training would
+            refuse is refused. `summary` of the result describes the model.
+        callbacks: Objects with some of these methods. `on_step(line)` gets, after each step, a mapping with "step",
+            "epoch", "loss" (mean over the epoch so far), "parts", "lr" and "seconds"; `on_epoch(line)` also the
+            "figures" of the validation; `on_end(run)` the run. An error of a callback ends the training, which can be
+            resumed.
         quiet: Show no progress.
 
     Returns:
@@ -133,6 +141,7 @@ def train(
     options, objects = split_objects(options or {})
     assert isinstance(plan, Plan) and isinstance(run, RunConfig)  # A mapping has become one.
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
+    require_callbacks(callbacks)
     _require_known(model, options)
     # Before torch is imported and the data is read; beside features a name is refused as such, wherever it is from.
     has_name = model in ("adapt", "clip") and options.get("model", "features") != "features"
@@ -142,7 +151,7 @@ def train(
         require_model(str(options["model"]))
     from subtext.models.checkpoint import RECORD, Record, load_record
     from subtext.recipes.choose import choose_encoders
-    from subtext.training.loop import fit
+    from subtext.training.loop import fit, rehearse
     from subtext.training.run_folder import start_run
 
     folder = Path(out)
@@ -160,18 +169,42 @@ def train(
         given = ", ".join(f"'{option}': ..." for option in objects)
         chosen += [f"the run does not hold {' and '.join(objects)}; open it with open_run(RUN, options={{{given}}})"]
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
+    choose_device(run.device)
     if dry_run:
+        chosen += rehearse(setup, pairs.train, pairs.val, folder, record=record, run=run)
         description = "\n".join([_description(record, setup, pairs), *chosen])
         return Run(setup.model, record, folder, tuple(chosen), summary=description, objects=objects)
-    choose_device(run.device)
     for line in (str(pairs), *chosen):
         say(line, quiet=quiet)
     with training_meter(quiet=quiet) as report:
-        fitted = fit(setup, pairs.train, pairs.val, folder, record=record, run=run, report=report)
+        fitted = fit(setup, pairs.train, pairs.val, folder, record=record, run=run, report=report, callbacks=callbacks)
     notes = (*chosen, *fitted.notes)
-    return Run(
+    result = Run(
         fitted.model, fitted.record, folder, notes, summary=_outcome(folder, fitted.record, pairs), objects=objects
     )
+    for each in callbacks:
+        if hasattr(each, "on_end"):
+            each.on_end(result)
+    return result
+
+
+def require_callbacks(callbacks: Sequence[object]) -> None:
+    """Require objects with methods that a training calls.
+
+    Args:
+        callbacks: As for `train`.
+
+    Raises:
+        ArgumentError: For an object without any of them, or with one of the same kind that is spelt otherwise.
+    """
+    if not isinstance(callbacks, list | tuple):
+        raise ArgumentError(f"callbacks needs a list of objects; it got {callbacks!r:.60}", field="callbacks")
+    for each in callbacks:
+        methods = [name for name in dir(each) if name.startswith("on_") and callable(getattr(each, name))]
+        wrong = [name for name in methods if name not in CALLS]
+        if wrong or not methods:
+            got = f"it has {wrong[0]}" if wrong else f"{type(each).__name__} has none"
+            raise ArgumentError(f"a callback needs methods named {', '.join(CALLS)}; {got}", field="callbacks")
 
 
 def flat_arguments(model: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.data.objects import Arrays, Records, Rows, records_of
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
-from subtext.settings import Interval, Metavar, OptionGroup, fields_of
+from subtext.settings import Interval, Metavar, OptionGroup, fields_of, named_fields
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _RARE = ("columns", "text_fields", "max_pixels")
 _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 
 
+@named_fields()
 @dataclass(frozen=True)
 class DataConfig:
     """The source of images and texts, and the way to read them.

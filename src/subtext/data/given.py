@@ -108,8 +108,16 @@ class CallableInput:
         from subtext.data.objects import to_array
 
         items = [open_image(value, root) for value in values] if self.modality == "image" else _strings(values)
-        with self._turn:
-            array = np.asarray(to_array(self.function(items), f"what {name_of(self.function)} returns"))
+        try:
+            with self._turn:
+                returned = self.function(items)
+        except Exception as error:
+            kind = "PIL images" if self.modality == "image" else "texts"
+            raise DataError(
+                f"{self.modality}={name_of(self.function)} needs to map a list of {len(items)} {kind} to vectors; it "
+                f"raised {type(error).__name__}: {(str(error).splitlines() or [''])[0]:.160}"
+            ) from error
+        array = np.asarray(to_array(returned, f"what {name_of(self.function)} returns"))
         if array.ndim not in (2, 3) or len(array) != len(items) or array.dtype.kind not in "fiu":
             raise DataError(
                 f"{self.modality}={name_of(self.function)} needs to return (N, D) or (N, P, D) numbers for a list of N "

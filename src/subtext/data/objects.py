@@ -187,6 +187,8 @@ def plain_cell(value: Any) -> Any:
             return _image(Image.fromarray(value))
     if hasattr(value, "tolist") and (not isinstance(shape, tuple) or len(shape) < 2):
         return value.tolist()
+    if hasattr(value, "to_list"):  # A list in a cell of polars, where a column is read by itself.
+        value = value.to_list()
     if isinstance(value, list | tuple):
         return [plain_cell(one) for one in value]
     return value

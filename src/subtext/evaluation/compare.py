@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +22,8 @@ from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import FEWEST_RUNS, holm, paired
 from subtext.evaluation.result import Result
-from subtext.report.text_table import Cell, SavedReport, table
+from subtext.report.plots import Bar, Drawing, bars
+from subtext.report.text_table import Cell, SavedReport, as_html, table
 from subtext.text_helpers import counted, finite_json, listed
 from subtext.version import require_format, require_same_draws
 
@@ -292,6 +294,31 @@ class Compared(SavedReport):
             The table.
         """
         return frame([asdict(line) for line in self.lines])
+
+    def _bars(self) -> list[Bar]:
+        """The differences that were tested, as bars."""
+        return [Bar(line.name.replace("_", " "), line.difference, line.low, line.high) for line in self.lines]
+
+    def _repr_html_(self) -> str:
+        values = self._bars()
+        reach = max(
+            (abs(end) for bar in values for end in (bar.value, bar.low, bar.high) if math.isfinite(end)), default=1
+        )
+        rows = []
+        for bar in values:
+            ends = "" if math.isnan(bar.low) else f"{bar.low:+.1f} to {bar.high:+.1f}"
+            cells = (escape(bar.name), bar.html(-reach, reach), f"{bar.value:+.1f}", ends)
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{name}</th>" for name in ("", "B better, A better", "difference", "95 %"))
+        return f"<table><tr>{head}</tr>{''.join(rows)}</table>{as_html(self._lines())}"
+
+    def plot(self) -> Drawing:
+        """Draw the differences with their intervals.
+
+        Returns:
+            A drawing, which a notebook shows and `save` writes as SVG.
+        """
+        return Drawing(bars({"A minus B": self._bars()}, "difference, in the unit of the figure"))
 
     def gains(self, head: str, before: str, after: str) -> str:
         """A table of the second side, what the first has beyond it, and the interval of that difference.

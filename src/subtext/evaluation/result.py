@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,8 @@ from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.metric import Measure, figure_of
 from subtext.evaluation.protocol import Protocol
-from subtext.report.text_table import Cell, SavedReport, table
+from subtext.report.plots import Bar, Drawing, bars
+from subtext.report.text_table import Cell, SavedReport, as_html, table
 from subtext.text_helpers import counted
 from subtext.version import DRAWS, FORMAT, __version__
 
@@ -99,6 +102,38 @@ class Result(SavedReport):
 
     def _lines(self) -> list[str]:
         return result_lines(self)
+
+    def _bars(self) -> dict[str, list[Bar]]:
+        """Direction -> the figures that are in per cent, as bars."""
+        panels: dict[str, list[Bar]] = {}
+        for name, value in self.figures.items():
+            direction, _, figure = name.partition("/")
+            declared = self.metrics.get(figure.partition("(")[0], {})
+            if direction in DIRECTIONS and figure not in _HIDDEN and declared.get("percent"):
+                low, high = self.intervals.get(name, (math.nan, math.nan))
+                bar = Bar(figure.replace("_", " "), value, low, high, self.chance.get(name, math.nan))
+                panels.setdefault(direction.replace("_", " "), []).append(bar)
+        return panels
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for direction, values in self._bars().items():
+            for bar in values:
+                ends = "" if math.isnan(bar.low) else f"{bar.low:.1f}-{bar.high:.1f}"
+                chance = "" if math.isnan(bar.reference) else f"{bar.reference:.1f}"
+                cells = (escape(f"{direction} {bar.name}"), bar.html(0, 100), f"{bar.value:.1f}", ends, chance)
+                rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{name}</th>" for name in ("", "0 to 100 %", "value", "95 %", "chance"))
+        pictured = f"<table><tr>{head}</tr>{''.join(rows)}</table>" if rows else ""
+        return as_html(self._lines()[:1]) + pictured + as_html(self._lines()[1:])
+
+    def plot(self) -> Drawing:
+        """Draw the figures that are in per cent, with their intervals and chance.
+
+        Returns:
+            A drawing, which a notebook shows and `save` writes as SVG.
+        """
+        return Drawing(bars(self._bars(), "per cent; dashed: chance"))
 
     def __repr__(self) -> str:
         recall = ", ".join(f"{name} {value:.1f}" for name, value in self.figures.items() if name.endswith("/recall@1"))

@@ -334,6 +334,18 @@ def _features(shape: FeatureShape | FeatureInput | None) -> tuple[str, ...]:
     return ("features", "regions") if shape.pooled is None else ("features", "regions", "regions beside a vector")
 
 
+def known_methods(methods: Methods) -> Methods:
+    """The methods of a run that this process knows: a method changes the training, and weights do not need it.
+
+    Args:
+        methods: Of the record.
+
+    Returns:
+        Those of this package, and those that were registered here.
+    """
+    return [(name, options) for name, options in methods if name in catalogue.methods()]
+
+
 def require_objects(folder: Path, record: Record, objects: Mapping[str, Any]) -> None:
     """Require the objects that a run was trained with, and no others.
 
@@ -390,8 +402,8 @@ def reopen(
         if record.model == ENSEMBLE:
             model = _ensemble_model(record, context)
         else:
-            setup = build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
-            model = setup.model
+            methods = known_methods(record.methods)
+            model = build(record.model, record.arguments, methods=methods, plan=record.plan, context=context).model
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(
             f"{folder} needs the recipe '{record.model}' as it was (Subtext {record.version}), and its assets; {error}"
@@ -400,7 +412,8 @@ def reopen(
         tensors = _installed(model, tensors) | tensors
     except RequirementError as error:
         raise CheckpointError(f"{folder} needs the starter towers that it was trained on; {error}") from error
-    _fill(model, tensors, folder)
+    unknown = [name for name, _ in record.methods if name not in catalogue.methods()]
+    _fill(model, tensors, folder, unknown=unknown)
     for modality, path, remembered in (
         ("image", features, record.data.features),
         ("text", text_features, record.data.text_features),
@@ -452,7 +465,7 @@ def _installed(model: Model, tensors: Mapping[str, torch.Tensor]) -> dict[str, t
     return {name: state[name] for name in missing}
 
 
-def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path, *, unknown: Sequence[str] = ()) -> None:
     """Load weights into a model.
 
     Raises:
@@ -473,6 +486,11 @@ def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
         )
         if names
     ]
+    if wrong and unknown:
+        raise CheckpointError(
+            f"{folder} needs the method {', '.join(unknown)}, which gave its model other tensors ({'; '.join(wrong)}); "
+            "import the module that registers it (register_method) first"
+        )
     if wrong:
         raise CheckpointError(
             f"{folder} needs weights of the recipe that its record names; its tensors are of another: "
@@ -557,5 +575,5 @@ def _ensemble_model(record: Record, context: BuildContext) -> Model:
     models = []
     for number, (model, options, methods, plan) in enumerate(members):
         of_member = replace(context, member=f"{MEMBERS}/{number}")
-        models.append(build(model, options, methods=methods, plan=plan, context=of_member).model)
+        models.append(build(model, options, methods=known_methods(methods), plan=plan, context=of_member).model)
     return build_ensemble(models)

@@ -233,7 +233,7 @@ def _given_texts(context: BuildContext, saved: Path | None, texts: InputOptions,
     if not isinstance(given, nn.Module):
         if tokeniser is not None:
             raise RequirementError(
-                "tokeniser needs a torch module as text, which reads its tokens; a function gets the texts; leave it out",
+                "tokeniser needs a torch module as text; a function gets the texts themselves; leave it out",
                 field="tokeniser",
             )
         function = CallableInput("text", given)

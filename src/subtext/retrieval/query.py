@@ -24,6 +24,7 @@ from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import query_words, spelt_words, words
+from subtext.settings import named_fields
 from subtext.text_helpers import listed
 
 _AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
@@ -31,6 +32,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 _STRAIGHT = str.maketrans(dict.fromkeys("“”„‟«»", '"'))
 
 
+@named_fields()
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """One search request. Text, an image and examples can be combined.

@@ -33,6 +33,7 @@ from subtext.api.options import (
     IndexPretrained,
     IndexRun,
     ModelOptions,
+    OnProgress,
     OptionalRun,
     Pretrained,
     TextPrompt,
@@ -40,7 +41,7 @@ from subtext.api.options import (
 from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
-from subtext.report.progress import each_once, meter, say
+from subtext.report.progress import each_once, meter, say, with_progress
 from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -146,6 +147,7 @@ def _stay(number: int) -> str:
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def build_index(
     index: IndexArgument,
     data: IndexData = None,
@@ -166,6 +168,7 @@ def build_index(
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
+    progress: OnProgress = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
@@ -184,6 +187,8 @@ def build_index(
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:

@@ -18,8 +18,8 @@ class Given(Pretrained):
     """A module of the user as an encoder; a copy of it learns.
 
     Args:
-        module: Maps pixels (N 3 H W), tokens (N L), keywords as a tokeniser returned them, or a list of texts to vectors
-            (N D) or (N P D), or to an output of transformers.
+        module: Maps pixels (N 3 H W), tokens (N L), keywords as a tokeniser returned them, or a list of texts to
+            vectors (N D) or (N P D), or to an output of transformers.
         option: "image" or "text".
         example: Tensors of one item, from which the widths are measured.
 
@@ -34,7 +34,7 @@ class Given(Pretrained):
     def __init__(self, module: nn.Module, option: str, example: dict[str, Tensor]) -> None:
         try:
             body = deepcopy(module)
-        except Exception as error:  # noqa: BLE001 - a class of the user may raise anything
+        except Exception as error:
             raise RequirementError(
                 f"{option}={name_of(module)} needs a module that can be copied, since a copy of it learns: "
                 f"{str(error).splitlines()[0]:.100}",
@@ -48,7 +48,7 @@ class Given(Pretrained):
                 encoded = self.eval()(example)
         except RequirementError:
             raise
-        except Exception as error:  # noqa: BLE001 - a class of the user may raise anything
+        except Exception as error:
             shapes = ", ".join(
                 f"{name.removeprefix(TOKENS) or 'tokens'} {tuple(it.shape)}" for name, it in example.items()
             )
