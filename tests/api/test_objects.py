@@ -1,4 +1,4 @@
-"""Objects in place of files: tables and rows as data, arrays as features and scores, modules as towers, and callbacks."""
+"""Objects in place of files: tables and rows as data, arrays as features and scores, modules as towers; callbacks."""
 
 from __future__ import annotations
 
