@@ -33,13 +33,15 @@ from subtext.api.options import (
     IndexPretrained,
     IndexRun,
     ModelOptions,
+    OnProgress,
     OptionalRun,
     Pretrained,
     TextPrompt,
 )
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
-from subtext.report.progress import each_once, meter, say
+from subtext.report.progress import each_once, meter, say, with_progress
 from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Data")]
 RecordedData = Annotated[
-    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
+    "str | Path | Dataset | Rows | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
 AllowDeleting = Annotated[
@@ -150,6 +152,7 @@ def _stay(number: int) -> str:
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def build_index(
     index: IndexArgument,
     data: IndexData = None,
@@ -170,6 +173,7 @@ def build_index(
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
+    progress: OnProgress = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
@@ -188,6 +192,8 @@ def build_index(
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -575,12 +581,11 @@ def open_source(
 
     verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
     opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
-    files = [
-        branch.input_spec.file.path
-        if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
-        else None
+    files: list[Any] = [
+        branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
     ]
+    files = [file.path if file is not None and not file.in_memory else file for file in files]
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     form = opened.pairs.form if isinstance(sources.data, Path) else ""
     sources = replace(sources, features=files[0], text_features=files[1], form=form or None)

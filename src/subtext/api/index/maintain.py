@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, table
 from subtext.settings import Metavar, OptionGroup, command
@@ -586,7 +587,7 @@ class CalibrationReport(Report):
 def calibrate_index(
     index: IndexArgument,
     *,
-    data: Annotated[str | Path | Dataset, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
+    data: Annotated[str | Path | Dataset | Rows, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
         bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS
