@@ -28,6 +28,7 @@ from subtext.data.output_cache import OutputCache
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
+from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
 from subtext.retrieval.journal import deleted_before, journal
 from subtext.retrieval.manifest import Manifest
