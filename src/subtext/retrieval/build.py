@@ -21,24 +21,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subtext.data.atomic import write_folder
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, limit_pixels, most_pixels, read_bytes
 from subtext.data.output_cache import OutputCache
-from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
-from subtext.models.encoders.words import Bag
-from subtext.models.heads.mean import Mean, Passthrough
+from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
-from subtext.ops import draw
 from subtext.retrieval.journal import deleted_before, journal
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
 from subtext.retrieval.stores.store import Store, Writer
-from subtext.retrieval.text_side import TOLERANCE, TextSide
 from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
@@ -553,80 +548,6 @@ def prune(writer: Writer, ids: Mapping[Side, Sequence[str]]) -> WriteCounts:
         if ids[side]:
             deleted += sum(writer.delete(side, ids[side], keep_texts=True, remember=False).values())
     return WriteCounts(deleted=deleted)
-
-
-CHECKED = 16
-"""Texts of an index by which the arrays of a text side are compared with its model."""
-PROBES = ("a", "Zoë's dogs: 3.5 km, 北京 🚣🏽 -- xyzzy?", "the quick brown fox jumps over the lazy dog " * 64)
-"""Texts that are compared as well: short, strange, and longer than a model takes."""
-
-
-def keep_text_side(writer: Writer, model: Model, texts: Sequence[object]) -> str:
-    """Keep the text side of an index's model in the index, so that a search by words opens no model.
-
-    Args:
-        writer: Of the index; a store that has no folder keeps none.
-        model: The model that made the index.
-        texts: Of the index: some of them are embedded by the arrays and by the model, and have to be equal to
-            `TOLERANCE`.
-
-    Returns:
-        Why there is none; "" where it is kept, has been before, or the store keeps none.
-    """
-    folder, fingerprint = writer.text_side, writer.manifest.fingerprint
-    if folder is None:
-        return ""
-    try:
-        TextSide.open(folder, fingerprint)
-        return ""
-    except SearchIndexError:
-        pass  # Not there yet, or of no use.
-    side = _text_side(model.text, fingerprint)
-    if isinstance(side, str):
-        return side
-    strings = [text for text in texts if isinstance(text, str) and text.strip()]
-    rows = draw.permutation(len(strings), seed=0, epoch=0, purpose="text side: texts that are compared")[:CHECKED]
-    sample = [*PROBES, *(strings[row] for row in rows)]
-    expected = model.embed_texts(sample).vectors.float().numpy()
-    difference = float(np.abs(side(sample) - expected).max())
-    if not difference <= TOLERANCE:
-        return f"plain arrays give vectors that differ from the model's by {difference:.1e}, more than {TOLERANCE:.0e}"
-    # Other writers, which a store may have at the same time, write the same.
-    write_folder(folder, replace(side, difference=difference).save, existing="replace" if folder.exists() else "keep")
-    return ""
-
-
-def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
-    """The text branch of a model as plain arrays, or why they cannot be made."""
-    spec, encoder, head = branch.input_spec, branch.encoder, branch.head
-    settings: dict[str, Any] = {"encoder": "bag", "pooling": "mean", "unit": False}
-    plain: WordInput | SubwordInput | None = None
-    if isinstance(spec, WordInput) and isinstance(encoder, Bag):
-        plain = spec
-    elif isinstance(spec, SubwordInput):
-        from transformers import BertModel
-
-        from subtext.models.encoders.language import Language
-
-        rules = getattr(spec.tokeniser, "backend_tokenizer", None)
-        if rules is not None and isinstance(encoder, Language) and type(encoder.body) is BertModel:
-            config, tokeniser = encoder.body.config, PlainTokeniser(rules.to_str(), spec.tokeniser.pad_token_id or 0)
-            plain = replace(spec, tokeniser=tokeniser, token_mask=0.0) if config.hidden_act == "gelu" else None
-            settings = {
-                "encoder": "bert",
-                "layers": config.num_hidden_layers,
-                "heads": config.num_attention_heads,
-                "epsilon": config.layer_norm_eps,
-                "pooling": encoder.pooling,
-                "unit": encoder.normalise,
-            }
-    if plain is None or not isinstance(head, Mean | Passthrough):
-        names = f"{type(encoder).__name__}, {type(head).__name__}"
-        return f"only texts read by a bag of words or BERT need none (here: {names})"
-    settings |= {"source": getattr(head, "source", "pooled"), "normalise": getattr(head, "normalise", True)}
-    tensors = {name: tensor for name, tensor in branch.state_dict().items() if tensor.is_floating_point()}
-    arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in tensors.items()}
-    return TextSide(fingerprint, plain, settings, arrays)
 
 
 def stored_path(value: str, data_root: Path, index_root: Path) -> str:

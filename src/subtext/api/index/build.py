@@ -797,7 +797,8 @@ def _ingest(
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
     from subtext.data.output_cache import OutputCache
-    from subtext.retrieval.build import ingest, keep_text_side
+    from subtext.retrieval.build import ingest
+    from subtext.retrieval.make_text_side import keep_text_side
 
     model, pairs = opened.model, opened.pairs
     total = len(pairs.images) + len(pairs.texts)
@@ -1032,7 +1033,7 @@ def import_index(
             other vectors.
         SearchIndexError: If the index has another model or width.
     """
-    from subtext.retrieval.build import keep_text_side
+    from subtext.retrieval.make_text_side import keep_text_side
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
