@@ -1121,6 +1121,7 @@ class Folder(Store):
     """
 
     path: Path
+    keeps_spaces = True
 
     def __init__(self, path: Path | str, *, pending: str | None = None, held: HeldFolder | None = None) -> None:
         self.path, self.pending = Path(path).expanduser(), pending
