@@ -255,8 +255,8 @@ class _Cells:
             if (len(kinds) > 1 and not (few and self.is_csv) and not only_dates) or unclear:
                 (main, (first, sign, count)), *rest = sorted(kinds.items(), key=lambda kind: -kind[1][2])
                 where, cell, _ = rest[0][1] if rest else (first, sign, count)
-                others = sum(kind[1][2] for kind in rest)
-                also = f"and {counted(others, 'other cell')}, {'first ' * (others > 1)}" if rest else "such as "
+                more = sum(kind[1][2] for kind in rest)
+                also = f"and {counted(more, 'other cell')}, {'first ' * (more > 1)}" if rest else "such as "
                 mixed = f"{counted(count, main)} {also}'{cell[:40]}'"
                 note = (
                     f"column '{name}' has {mixed} ({where}); "
