@@ -12,7 +12,7 @@ from subtext.api import options as opt
 from subtext.api.load import Run, open_run, save_pretrained
 from subtext.errors import RecipeError, RequirementError, Setting
 from subtext.report.progress import meter
-from subtext.report.text_table import table
+from subtext.report.text_table import Cell, table
 from subtext.settings import Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Interpolation:
 
     def __str__(self) -> str:
         names = list(self.curve[0])
-        rows = [[f"{row['share']:g}", *(row[name] for name in names[1:])] for row in self.curve]
+        rows: list[list[Cell]] = [[f"{row['share']:g}", *(row[name] for name in names[1:])] for row in self.curve]
         return f"{table(names, rows)}\n{self.run.path} keeps {self.share:g} of what was learnt"
 
 
