@@ -194,7 +194,8 @@ def foreign_texts(record: EncoderRecord, texts: Sequence[object]) -> str:
     sample = [guess_language(text) for text in strings[:: max(1, len(strings) // 500)]]
     counts = Counter(language for language in sample if language != UNKNOWN)
     other = {language: count for language, count in counts.items() if language not in record.languages}
-    if not record.languages or sum(other.values()) <= FOREIGN * counts.total():
+    # Lists of tags are no sentences: what their words have in common with a language is chance.
+    if not record.languages or 2 * counts.total() < len(sample) or sum(other.values()) <= FOREIGN * counts.total():
         return ""
     most = max(other, key=lambda language: other[language])
     return (
