@@ -65,6 +65,12 @@ def open_sentence_encoder(name: str) -> Model:
                 Setting(option, name), f" needs to be {STARTER}, {NONE} or a folder of a sentence encoder; it is none"
             )
         outer, name = Path(name), module_folder(name, option=option)
+        if not (Path(name) / "config.json").is_file():
+            raise RequirementError(
+                Setting(option, outer),
+                " needs config.json, model.safetensors and tokenizer.json of a sentence encoder; config.json is not "
+                "there; give its folder",
+            )
         pooling, longest = _settings(outer, Path(name))
     words = tokeniser(name, option=option)
     try:
