@@ -832,10 +832,7 @@ class FolderWriter(SqlWriter):
                     writer = FolderWriter(unfinished, tables, unfinished.manifest)
                     with writer.held_store.naming():
                         writer.clean()
-                        for side in SIDES:
-                            # A store that was copied back from elsewhere may hold what was deleted meanwhile.
-                            absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
-                            writer.delete(side, absent, keep_texts=True, remember=False)
+                        self.clean_move(writer)
                         lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
 

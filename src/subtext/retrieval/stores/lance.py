@@ -1389,6 +1389,7 @@ class LanceWriter(Writer):
         moving = self.store.pending_move()
         if moving is not None:
             with moving.writing("compact") as writer:
+                self.clean_move(writer)
                 writer.compact(seed=seed)
         return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
 
@@ -1605,6 +1606,11 @@ class LanceWriter(Writer):
         """The commit of a change."""
         if change.since not in (None, tables.now["change"]):
             raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
+        if change.unless_deleted and tables.now["deleted"]:
+            rows = tables.scan(_RECORD, f"kind = {DELETED}").to_pylist()
+            change = replace(change, vectors=vectors).without(set(_hashes(b"".join(row["content"] for row in rows))))
+            assert change.vectors is not None
+            vectors = change.vectors
         number = SIDES.index(change.side)
         state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
