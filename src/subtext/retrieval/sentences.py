@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,14 @@ from subtext.data.starter import NAME as STARTER, is_installed, require_installe
 from subtext.data.text import SubwordInput
 from subtext.data.words import UNKNOWN, guess_language
 from subtext.errors import RequirementError, SearchIndexError, Setting
-from subtext.evaluation.embedding import embed_items
-from subtext.models.checkpoint import fingerprint
-from subtext.models.encoders.dual import module_folder
-from subtext.models.encoders.language import Language, tokeniser
-from subtext.models.heads.mean import Passthrough
-from subtext.models.model import Branch, Model
-from subtext.models.similarity.cosine import Cosine
-from subtext.retrieval.make_text_side import keep_arrays
 from subtext.retrieval.manifest import EncoderRecord
 from subtext.retrieval.stores.item import DerivedRow, IndexEntry
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.text_side import TextSide
 from subtext.text_helpers import install_hint
+
+if TYPE_CHECKING:
+    from subtext.models.model import Branch, Model
 
 NONE = "none"
 """The option that leaves out the sentence encoder."""
@@ -56,6 +51,12 @@ def open_sentence_encoder(name: str) -> Model:
     Raises:
         RequirementError: For a package that is not installed, and for a folder that is no such encoder.
     """
+    from subtext.models.encoders.dual import module_folder
+    from subtext.models.encoders.language import Language, tokeniser
+    from subtext.models.heads.mean import Passthrough
+    from subtext.models.model import Branch, Model
+    from subtext.models.similarity.cosine import Cosine
+
     option, pooling, longest = "text_encoder", cast(Literal["mean", "cls"], "mean"), LONGEST
     if name == STARTER:
         require_installed("text", option=option)
@@ -65,6 +66,12 @@ def open_sentence_encoder(name: str) -> Model:
                 Setting(option, name), f" needs to be {STARTER}, {NONE} or a folder of a sentence encoder; it is none"
             )
         outer, name = Path(name), module_folder(name, option=option)
+        if not (Path(name) / "config.json").is_file():
+            raise RequirementError(
+                Setting(option, outer),
+                " needs config.json, model.safetensors and tokenizer.json of a sentence encoder; config.json is not "
+                "there; give its folder",
+            )
         pooling, longest = _settings(outer, Path(name))
     words = tokeniser(name, option=option)
     try:
@@ -151,6 +158,8 @@ def encoder_fingerprint(branch: Branch) -> str:
     Returns:
         32 hexadecimal digits.
     """
+    from subtext.models.checkpoint import fingerprint
+
     digest = hashlib.blake2b(fingerprint(branch.state_dict()).encode(), digest_size=16)
     digest.update(f"{branch.input_spec.fingerprint} {getattr(branch.encoder, 'pooling', None)}".encode())
     return digest.hexdigest()
@@ -167,16 +176,21 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
     Returns:
         The record.
     """
-    own = None if model is None else model.text
-    same = encoder_fingerprint(encoder.text)
-    of_model = own is not None and isinstance(own.head, Passthrough) and isinstance(own.encoder, Language)
-    folder = Path(name).expanduser()
+    from subtext.models.encoders.language import Language
+    from subtext.models.heads.mean import Passthrough
+
+    own, folder, same = (
+        None if model is None else model.text,
+        Path(name).expanduser(),
+        encoder_fingerprint(encoder.text),
+    )
+    plain = own is not None and isinstance(own.head, Passthrough) and isinstance(own.encoder, Language)
     return EncoderRecord(
         STARTER if name == STARTER else str(folder.resolve()),
         same,
         int(encoder.text.encoder.pooled_width),
         _STARTER_LANGUAGES if name == STARTER else _languages(folder),
-        of_model=of_model and encoder_fingerprint(own) == same if own is not None else False,
+        of_model=plain and own is not None and encoder_fingerprint(own) == same,
     )
 
 
@@ -194,7 +208,8 @@ def foreign_texts(record: EncoderRecord, texts: Sequence[object]) -> str:
     sample = [guess_language(text) for text in strings[:: max(1, len(strings) // 500)]]
     counts = Counter(language for language in sample if language != UNKNOWN)
     other = {language: count for language, count in counts.items() if language not in record.languages}
-    if not record.languages or sum(other.values()) <= FOREIGN * counts.total():
+    # Lists of tags are no sentences: what their words have in common with a language is chance.
+    if not record.languages or 2 * counts.total() < len(sample) or sum(other.values()) <= FOREIGN * counts.total():
         return ""
     most = max(other, key=lambda language: other[language])
     return (
@@ -298,6 +313,8 @@ class SentenceVectors:
         Returns:
             Id -> row of each text that has words.
         """
+        from subtext.evaluation.embedding import embed_items
+
         texts = {entry.id: entry.text for entry in entries if entry.text is not None and entry.text.strip()}
         vectors = self._kept(texts)
         missing = [name for name in texts if name not in vectors]
@@ -333,6 +350,8 @@ class SentenceVectors:
         Returns:
             Why it is not kept; "" where it is, or the store keeps none.
         """
+        from subtext.retrieval.make_text_side import keep_arrays
+
         folder = writer.sentence_side
         if folder is None or self.record.of_model:
             return ""

@@ -249,6 +249,7 @@ def build_index(
             written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
+            writer.compact_large()
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
@@ -519,6 +520,7 @@ def move_index(
     with new.writing("move") as writer:
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
+        writer.compact_large()
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -1186,6 +1188,7 @@ def import_index(
         writer.finish(job)
         writer.compact_large()
         refresh_spaces(writer)
+        writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
     line = f"vectors of {items_counted(counts)} put in"
     return IndexReport(str(store.path), (line, *advice(store)), counts)

@@ -1229,7 +1229,7 @@ def _seal(state: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-for _name in (*View.__abstractmethods__, "damage", "damaged_records"):
+for _name in (*View.__abstractmethods__, "owners", "owner_links", "damage", "damaged_records"):
     setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
 
 
