@@ -135,7 +135,9 @@ def train(
         from subtext.models.encoders.hub import require_model
 
         require_model(str(options["model"]))
+    from subtext.data.languages import foreign_texts
     from subtext.models.checkpoint import RECORD, Record, load_record
+    from subtext.models.encoders.languages import languages_read
     from subtext.recipes.choose import choose_encoders
     from subtext.training.loop import fit
     from subtext.training.run_folder import start_run
@@ -151,6 +153,8 @@ def train(
     recorded = earlier.arguments if earlier is not None and earlier.model == model else None
     options, chosen = choose_encoders(model, options, _context(pairs, run.seed), recorded=recorded)
     setup = build_setup(model, options, methods=steps, plan=changes, pairs=pairs, seed=run.seed)
+    if foreign := foreign_texts(pairs.train.texts.values, languages_read(setup.model.text, trained=False)):
+        chosen = (*chosen, f"note: {foreign}")
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
     if dry_run:
         description = "\n".join([_description(record, setup, pairs), *chosen])

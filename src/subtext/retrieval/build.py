@@ -28,6 +28,7 @@ from subtext.data.output_cache import OutputCache
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
+from subtext.models.encoders.languages import languages_read
 from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
 from subtext.retrieval.journal import deleted_before, journal
@@ -156,6 +157,7 @@ def new_manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         pretrained=dict(pretrained or {}),
+        languages=() if model is None else languages_read(model.text, trained=not model.text.frozen),
     )
 
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -70,6 +70,7 @@ class Manifest:
         version: Version of Subtext that created the index.
         format: Format of the manifest.
         pretrained: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
+        languages: Codes of the languages that the model reads, `data.languages.MANY` for many; none if not known.
     """
 
     fingerprint: str
@@ -90,6 +91,7 @@ class Manifest:
     version: str = ""
     format: int = FORMAT
     pretrained: Mapping[str, str] = field(default_factory=dict)
+    languages: Sequence[str] = ()
 
     @property
     def revision(self) -> Revision:
@@ -144,7 +146,8 @@ class Manifest:
             raise SearchIndexError(f"{where} {missing}; restore a backup, or build again")
         if content.pop("checksum", None) != checksum(content):
             raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
-        return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
+        values = {f.name: content[f.name] for f in fields(Manifest) if f.name in content}
+        return Manifest(**{**values, "languages": tuple(content.get("languages", ()))})
 
 
 def _missing(content: Mapping[str, Any]) -> str:
@@ -169,6 +172,9 @@ def _missing(content: Mapping[str, Any]) -> str:
     named = isinstance(pretrained, dict) and all(isinstance(value, str) for value in pretrained.values())
     if not named or (pretrained and not pretrained.get("name")):
         return f"needs 'pretrained' to name a pretrained model; it has {pretrained!r}"
+    languages = content.get("languages", [])
+    if not isinstance(languages, list) or not all(isinstance(code, str) for code in languages):
+        return f"needs 'languages' to be codes; it has {languages!r:.60}"
     if not STORE_NAME.fullmatch(content["store"]):
         return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""

@@ -796,6 +796,7 @@ def _ingest(
         ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
+    from subtext.data.languages import foreign_texts
     from subtext.data.output_cache import OutputCache
     from subtext.retrieval.build import ingest
     from subtext.retrieval.make_text_side import keep_text_side
@@ -826,6 +827,8 @@ def _ingest(
     reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
+    if verb == "build" and (foreign := foreign_texts(pairs.texts.values, writer.manifest.languages)):
+        say(f"note: {foreign}; a query in another language is searched by its words alone", quiet=work.quiet)
     return written
 
 
