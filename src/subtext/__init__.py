@@ -24,6 +24,7 @@ if sys.platform == "win32":
 from subtext.version import __version__ as __version__
 
 _MODULES = {
+    "add_machine_texts": "subtext.api.index.machine",
     "add_to_index": "subtext.api.index.build",
     "Answer": "subtext.retrieval.index",
     "ArgumentError": "subtext.errors",
@@ -81,6 +82,7 @@ _MODULES = {
     "NeighbourGraph": "subtext.api.neighbours",
     "NeighbourReport": "subtext.api.neighbours",
     "NoiseDetection": "subtext.api.curate",
+    "ocr_index": "subtext.api.index.machine",
     "open_index": "subtext.api.search",
     "open_run": "subtext.api.load",
     "OutputError": "subtext.errors",

@@ -28,6 +28,7 @@ from subtext.api.index.build import (
     update_index as update_index,
     watch_index as watch_index,
 )
+from subtext.api.index.machine import add_machine_texts as add_machine_texts, ocr_index as ocr_index
 from subtext.api.index.maintain import (
     CalibrationReport as CalibrationReport,
     IndexInfo as IndexInfo,

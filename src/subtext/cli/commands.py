@@ -277,6 +277,18 @@ COMMANDS: dict[str, CommandEntry] = {
             "subtext index import library vectors.npz --model google/siglip2-base-patch16-224 --data photos.jsonl",
         ),
     ),
+    "index texts": CommandEntry(
+        summary="Add texts that a machine wrote, as a field of their own.",
+        examples=(
+            "subtext index texts library signs.csv --as ocr",
+            "subtext index texts library captions.jsonl --as captioner --columns image=file,text=caption",
+        ),
+        function="add_machine_texts",
+    ),
+    "index ocr": CommandEntry(
+        summary="Read the text inside the images of an index.",
+        examples=("subtext index ocr library",),
+    ),
     "index calibrate": CommandEntry(
         summary="Turn scores into probabilities of a match.",
         examples=("subtext index calibrate library --data photos.jsonl --split test",),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.features import FeatureInput
+from subtext.data.languages import foreign_note, is_foreign, language_of
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
@@ -340,6 +341,11 @@ class Index:
             notes = absent_words(view, query, exact)
             query = replace(query, lexical=True) if exact else query
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
+            if foreign := self._foreign(query):
+                # What the model makes of it is worth nothing: the words decide, where texts have any of them.
+                by_words = isinstance(text, str) and bool(view.search_text(text, top=1))
+                query = replace(query, lexical=True) if by_words else query
+                notes = (foreign_note(foreign, self.store.manifest.languages, by_words=by_words), *notes)
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
             means = [
@@ -404,7 +410,7 @@ class Index:
         unit: Literal["cosine", "deviations", "bm25"]
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
-        fit = None if exact else answer.fit
+        fit = None if exact or by_words else answer.fit
         answer = replace(
             answer,
             unit=unit,
@@ -454,8 +460,18 @@ class Index:
             return False
         if isinstance(self._text_input, FeatureInput):
             return False
+        if self._foreign(query):
+            return True
         unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
         return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
+
+    def _foreign(self, query: Query) -> str:
+        """The language of a query of text that the model does not read; "" for another, and for words in quotes."""
+        alone = query.text is not None and query.text_only and not query.phrases and query.min_probability is None
+        if not alone or query.lexical is not None or isinstance(self._text_input, FeatureInput):
+            return ""
+        language = language_of(str(query.text))
+        return language if is_foreign(language, self.store.manifest.languages) else ""
 
     def answer_many(self, queries: Sequence[Query], *, hints: bool = True) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
