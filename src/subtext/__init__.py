@@ -108,6 +108,7 @@ _MODULES = {
     "search": "subtext.api.search",
     "SearchIndexError": "subtext.errors",
     "serve": "subtext.server.serve",
+    "serve_mcp": "subtext.server.serve_mcp",
     "ShapeError": "subtext.errors",
     "show_cache": "subtext.api.cache",
     "show_neighbours": "subtext.api.neighbours",

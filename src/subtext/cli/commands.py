@@ -327,6 +327,14 @@ COMMANDS: dict[str, CommandEntry] = {
             "subtext serve 'postgresql://editor@db/archive?index=library' --storage-dir storage --token-file token",
         ),
     ),
+    "mcp": CommandEntry(
+        summary="Offer indexes to other programs as tools of the Model Context Protocol.",
+        examples=(
+            "subtext mcp library",
+            "subtext mcp library --where 'rights = open'",
+        ),
+        function="serve_mcp",
+    ),
     "score": CommandEntry(
         summary="Score pairs: does the image support the text?",
         examples=("subtext score claims.jsonl --run runs/first --index library --json",),
