@@ -8,7 +8,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters
 
 from subtext.errors import SubtextError
+from subtext.server.state import ServerState
 from subtext.server.tools import tool_server
 
 
@@ -44,9 +46,19 @@ def called(server: Any, name: str, **arguments: Any) -> Any:
     return result.structured_content or result.content[0]
 
 
+@contextmanager
+def tools(library: Path, *where: str, **changes: Any) -> Iterator[Any]:
+    state = ServerState(served_index.settings(library, log="", **changes))
+    try:
+        yield tool_server(state, where)
+    finally:
+        state.close()
+
+
 @pytest.fixture(scope="module")
-def server(library: Path) -> Any:
-    return tool_server(served_index.settings(library))
+def server(library: Path) -> Iterator[Any]:
+    with tools(library) as found:
+        yield found
 
 
 def test_tools_are_read_only_and_described(server: Any) -> None:
@@ -91,9 +103,14 @@ def test_tools_refuse_in_one_sentence(server: Any, name: str, arguments: dict[st
     assert isinstance(text, str) and sentence in text and "Traceback" not in text
 
 
-def test_tools_with_a_condition_show_no_other_item_in_every_route(library: Path) -> None:
-    scoped = tool_server(served_index.settings(library), ["place < 3"])
-    everything = called(tool_server(served_index.settings(library)), "search", query="a square", top=50)["hits"]
+@pytest.fixture(scope="module")
+def scoped(library: Path) -> Iterator[Any]:
+    with tools(library, "place < 3") as found:
+        yield found
+
+
+def test_tools_with_a_condition_show_no_other_item_in_every_route(server: Any, scoped: Any, library: Path) -> None:
+    everything = called(server, "search", query="a square", top=50)["hits"]
     offered = {hit["id"] for hit in everything if hit["metadata"]["place"] < 3}
     hidden = {hit["id"] for hit in everything} - offered
     assert offered and hidden
@@ -113,13 +130,13 @@ def test_tools_with_a_condition_show_no_other_item_in_every_route(library: Path)
     ):
         assert "there is no such item" in called(scoped, name, **arguments)
     assert called(scoped, "details", id=min(offered))["item"]["id"] == min(offered)
-    with pytest.raises(SubtextError, match="nothing"):
-        tool_server(served_index.settings(library), ["nothing = 1"])
+    with pytest.raises(SubtextError, match="nothing"), tools(library, "nothing = 1"):
+        pass
 
 
 def test_tools_have_the_rate_of_the_server(library: Path) -> None:
-    slow = tool_server(served_index.settings(library, limits={"rate": 0.01, "burst": 2}))
-    answers = [called(slow, "facets") for _ in range(3)]
+    with tools(library, limits={"rate": 0.01, "burst": 2}) as slow:
+        answers = [called(slow, "facets") for _ in range(3)]
     assert isinstance(answers[1], dict) and "too many calls; wait" in answers[2]
 
 

@@ -79,9 +79,14 @@ def serve_mcp(
         limits=Limits(pixels=max_pixels * 1_000_000, rate=rate),
     )
     try:
+        from subtext.server.state import ServerState
         from subtext.server.tools import tool_server
     except ModuleNotFoundError as problem:
         raise RequirementError(
             f"tools need the package '{problem.name}', which is not installed; {install_hint('mcp')}"
         ) from problem
-    tool_server(settings, where).run("stdio")
+    state = ServerState(settings)
+    try:
+        tool_server(state, where).run("stdio")
+    finally:
+        state.close()

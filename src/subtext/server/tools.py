@@ -22,7 +22,6 @@ from subtext.server import schemas
 from subtext.server.application import COMMON_VALUES, MAX_CHOICES, detail_of, facets_of, query_of, results_of
 from subtext.server.refusal import Refusal
 from subtext.server.security import RateLimit
-from subtext.server.settings import Settings
 from subtext.server.state import Library, ServerState
 from subtext.version import __version__
 
@@ -37,11 +36,11 @@ _INSTRUCTIONS = (
 )
 
 
-def tool_server(settings: Settings, where: Sequence[str] = ()) -> MCPServer[Any]:
+def tool_server(state: ServerState, where: Sequence[str] = ()) -> MCPServer[Any]:
     """A server of the SDK with the tools; it has no transport yet.
 
     Args:
-        settings: Indexes, device and limits.
+        state: The libraries that are offered, and the limits.
         where: Conditions that every item must meet.
 
     Returns:
@@ -50,9 +49,8 @@ def tool_server(settings: Settings, where: Sequence[str] = ()) -> MCPServer[Any]
     Raises:
         RequirementError: If a condition cannot be read.
     """
-    state = ServerState(settings)
     scope = Scope(state, tuple(where))
-    rate = RateLimit(settings.limits.rate, settings.limits.burst)
+    rate = RateLimit(state.settings.limits.rate, state.settings.limits.burst)
     server: MCPServer[Any] = MCPServer("subtext", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
     read_only = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
 
