@@ -48,6 +48,7 @@ _MODULES = {
     "DataError": "subtext.errors",
     "Dataset": "subtext.data.dataset",
     "dedup": "subtext.api.prepare",
+    "Deduplicated": "subtext.api.prepare",
     "delete_from_index": "subtext.api.index.maintain",
     "Demonstration": "subtext.demo.flow",
     "detect_noise": "subtext.api.curate",

@@ -56,6 +56,7 @@ from subtext.api.neighbours import (
     show_neighbours as show_neighbours,
 )
 from subtext.api.prepare import (
+    Deduplicated as Deduplicated,
     JoinedFeatures as JoinedFeatures,
     PreparedDataset as PreparedDataset,
     check_dataset as check_dataset,

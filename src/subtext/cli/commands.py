@@ -152,7 +152,11 @@ COMMANDS: dict[str, CommandEntry] = {
         required=("out",),
     ),
     "data dedup": CommandEntry(
-        examples=("subtext data dedup politics2.jsonl --images politics --out politics3.jsonl",), required=("out",)
+        examples=(
+            "subtext data dedup photos/",
+            "subtext data dedup politics2.jsonl --images politics --out politics3.jsonl",
+        ),
+        json=True,
     ),
     "data join": CommandEntry(
         examples=("subtext data join resnet_grid.npz butd.npz --out both.npz",), function="join_features"
