@@ -180,8 +180,8 @@ def curate(
     opened = opened.to_means("curate")
     vectors = opened.embed(work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
-    with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as progress:
-        judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=work.workers, progress=progress)
+    with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as checked:
+        judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=work.workers, progress=checked)
     why = left_out(judgement, drop or DROP, least=mismatch_threshold)
     out_mask = np.array([bool(reasons) for reasons in why])
     report = _report(judgement, why, opened, work, truth)

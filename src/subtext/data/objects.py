@@ -32,6 +32,7 @@ class ArrowStream(Protocol):
         """The table as an Arrow C stream."""
 
 
+@runtime_checkable
 class Indexed(Protocol):
     """Rows by number, as a torch `Dataset` has them."""
 

@@ -437,7 +437,9 @@ def _row_of(
     if (name := image_id or (image if isinstance(image, str) else None)) and (reason := id_error(name)):
         raise RowError(f"the id {name!r} {reason}; rename it")
     if image is None and image_id is None:
-        raise RowError("has no image: 'image' (or 'file_name', 'filename', or 'id' for features) is empty")
+        raise RowError(
+            "has no image: 'image' (or 'file_name', 'filename', the column of --columns, or 'id' for features) is empty"
+        )
     values, text_ids = _texts(columns), _text_ids(columns)
     if text_ids is not None and values and len(text_ids) != len(values):
         raise RowError(f"needs one name per text; it got {len(text_ids)} names and {len(values)} texts")

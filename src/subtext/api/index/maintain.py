@@ -52,6 +52,7 @@ class IndexInfo(Report):
         advice: Recommended next step.
         calibrated: The data of its calibration, and whether the calibration is still valid; "" without calibration.
         vectors: Shape of the vectors, as text.
+        further_data: Data sets that were added to the first one, which the manifest names.
     """
 
     path: str
@@ -64,15 +65,17 @@ class IndexInfo(Report):
     advice: tuple[str, ...] = ()
     calibrated: str = ""
     vectors: str = ""
+    further_data: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain data.
 
         Returns:
-            The manifest, counts, bytes, facts, fields, jobs and advice.
+            The manifest, counts, bytes, facts, fields, jobs, advice and further data.
         """
         content = {**self.manifest, "index": self.path, "counts": dict(self.counts), "bytes": self.bytes, **self.facts}
         content |= {"fields": dict(self.fields), "jobs": [dict(job) for job in self.jobs], "advice": list(self.advice)}
+        content["further_data"] = list(self.further_data)
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
@@ -92,6 +95,7 @@ class IndexInfo(Report):
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
+            *[["further data", name] for name in self.further_data],
             *[[name.replace("_", " "), str(data[name])] for name in ("features", "text_features") if data.get(name)],
             *([["calibrated", self.calibrated]] if self.calibrated else []),
             ["changes", f"{self.manifest['generation']:,}"],
@@ -203,6 +207,7 @@ def delete_from_index(
     """
     from subtext.retrieval.condition import matching, parse
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.neighbours import refresh
     from subtext.retrieval.query import ids_of
     from subtext.retrieval.stores.item import SIDES, deletion_hash
     from subtext.retrieval.stores.registry import open_store
@@ -258,6 +263,7 @@ def delete_from_index(
             names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
+        refresh(writer)
         writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
@@ -318,7 +324,8 @@ def index_info(index: IndexArgument) -> IndexInfo:
             calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
             calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
     manifest = json.loads(store.manifest.to_json())
-    if manifest["data"].get("data") and (recorded := recorded_sources(store)):
+    recorded = recorded_sources(store)
+    if manifest["data"].get("data") and recorded:
         manifest["data"] |= {"data": str(recorded[0][0].data), "split": recorded[0][1]}
     return IndexInfo(
         path=str(store.path),
@@ -331,6 +338,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         advice=tuple(advice(store)),
         calibrated=calibrated,
         vectors=vector_shape(store.manifest),
+        further_data=tuple(str(sources.data) for sources, _ in recorded[1:]),
     )
 
 
@@ -471,7 +479,7 @@ def advice(store: Store) -> list[str]:
     ]
     facts = stats.facts
     if "segments" in facts:
-        for side in SIDES:
+        for side in facts["rows"]:
             if facts["dead_rows"][side] > DEAD * max(1, facts["rows"][side]):
                 reasons.append(f"{counted(facts['dead_rows'][side], 'vector')} of deleted {side} still on the disk")
             if facts["segments"][side] > MANY:

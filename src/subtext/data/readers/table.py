@@ -255,7 +255,9 @@ class _Cells:
             if (len(kinds) > 1 and not (few and self.is_csv) and not only_dates) or unclear:
                 (main, (first, sign, count)), *rest = sorted(kinds.items(), key=lambda kind: -kind[1][2])
                 where, cell, _ = rest[0][1] if rest else (first, sign, count)
-                mixed = f"{counted(count, main)} {'and' if rest else 'such as'} '{cell[:40]}'"
+                more = sum(kind[1][2] for kind in rest)
+                also = f"and {counted(more, 'other cell')}, {'first ' * (more > 1)}" if rest else "such as "
+                mixed = f"{counted(count, main)} {also}'{cell[:40]}'"
                 note = (
                     f"column '{name}' has {mixed} ({where}); "
                     "< and > compare its numbers and its dates, and pass over the others"
