@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -253,7 +254,7 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
             values[field.name] = values[field.name] if option is None else option
         as_jsonl = entry.jsonl is not None and ctx.params["as_jsonl"]
         if entry.queries and values[entry.queries] == "-":
-            values[entry.queries] = queries_of(click.get_text_stream("stdin"))
+            values[entry.queries] = queries_of(sys.stdin)
         if entry.instead_of_jsonl and not as_jsonl and values[entry.instead_of_jsonl] is None:
             raise ArgumentError("give ", Setting(entry.instead_of_jsonl, "FILE"), " or --jsonl; it got neither")
         as_json = ctx.params.get("as_json") or values.get("json") == Path("-")
