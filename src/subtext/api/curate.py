@@ -264,7 +264,7 @@ def _report(
         "kinds": {kind: kinds[kind] for kind in KINDS} if kinds else None,
         "shares": judgement.shares,
         "copies": {
-            "images": _copies(judgement.pairs.images.ids, columns["image"], columns["image_copies"]),
+            "images": _copies(judgement.pairs.images.ids, judgement.pairs.images.ids, judgement.image_groups.tolist()),
             "texts": _copies(judgement.pairs.texts.ids, columns["text"], columns["text_copies"]),
         },
         "leaks": int(sum(columns["leak"])),
