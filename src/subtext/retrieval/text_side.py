@@ -28,6 +28,8 @@ from subtext.retrieval.stores.errors import IndexIssue
 from subtext.text_helpers import listed
 from subtext.version import FORMAT
 
+SENTENCE_SIDE = "sentences"
+"""Folder of the sentence encoder of an index, beside that of the text side of its model."""
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"
 TOLERANCE = 1e-5
 """Largest difference of a number of a vector from the model's."""

@@ -143,6 +143,27 @@ def _said(text: str) -> tuple[str, str | None, int | float | None]:
     return fold(text), None if interval is None else sortable(interval), number
 
 
+def item_words(name: str, path: str | None, metadata: Mapping[str, Any]) -> str:
+    """The words that an image is found by, whatever it shows: of its id, its file name and its metadata.
+
+    Args:
+        name: Id of the image.
+        path: Its file; None for none.
+        metadata: Its metadata.
+
+    Returns:
+        A text of these.
+
+    Example:
+        >>> item_words("a/1987-118.jpg", "a/1987-118.jpg", {"place": "Köln", "years": [1923, 1924], "map": {"x": 1}})
+        'a/1987-118.jpg Köln 1923 1924 1'
+    """
+    names = [name, *([] if path is None or name.endswith(path.rpartition("/")[2]) else [path.rpartition("/")[2]])]
+    # A split says how the data was divided, and nothing of an image: "train" is to find trains.
+    own = {field: value for field, value in metadata.items() if field != "split"}
+    return " ".join([*names, *(str(value) for _, value in _scalars(own, ""))])
+
+
 def _scalars(metadata: Mapping[str, Any], prefix: str) -> Iterator[Facet]:
     """The texts and numbers of metadata; a boolean is filtered by as 0 or 1."""
     for name, content in metadata.items():
