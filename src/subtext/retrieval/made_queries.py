@@ -1,8 +1,8 @@
 """Queries that an archive makes of its own texts, for an archive where nobody has asked yet.
 
-A sentence is taken out of a text and becomes the query; the other sentences stay with the item, which is the answer (the
-inverse cloze task, Lee et al. 2019). Words taken out one by one would teach that a word in common is a bad sign: no other
-text would lack just these words.
+A sentence is taken out of a text and becomes the query; the other sentences stay with the item, which is the answer
+(inverse cloze task, Lee et al. 2019). Words taken out one by one would teach that a word in common is a bad sign: no
+other text would lack just these words.
 """
 
 from __future__ import annotations

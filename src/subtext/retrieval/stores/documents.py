@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-CALIBRATION, PLOT = "calibration", "plot"
-"""The calibration as JSON, and its reliability plot as SVG."""
+CALIBRATION, PLOT, RANKER = "calibration", "plot", "ranker"
+"""The calibration as JSON, its reliability plot as SVG, and the ranker as JSON."""
