@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from subtext.api.load import ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
 from subtext.errors import ArgumentError, Setting
+from subtext.report.progress import say
 from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def open_index(
             errors of `open_run` for `features`.
     """
     from subtext.retrieval.index import Index
+    from subtext.retrieval.mapped_weights import MissingWeightsError
     from subtext.retrieval.stores.registry import open_store
     from subtext.retrieval.text_side import TextSide
 
@@ -70,7 +72,10 @@ def open_index(
     folder = store.text_side
     by_itself = run is None and model is None and features is None and device in ("auto", "cpu")
     if by_itself and folder is not None and folder.exists():
-        return Index(store, open_model, TextSide.open(folder, store.manifest.fingerprint))
+        try:
+            return Index(store, open_model, TextSide.open(folder, store.manifest.fingerprint))
+        except MissingWeightsError as problem:
+            say(f"note: {problem}; without them, a search by words opens the model with PyTorch, which takes seconds")
     if by_itself and not (store.manifest.run or store.manifest.pretrained):
         return Index(store, open_model, later=True)
     return Index(store, open_model())

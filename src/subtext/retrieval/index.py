@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from subtext.errors import ArgumentError, DataError, RequirementError, SubtextEr
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
 from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
+from subtext.retrieval.mapped_weights import MissingWeightsError
 from subtext.retrieval.query import (
     CombinedQuery,
     Part,
@@ -125,6 +127,40 @@ class Index:
         for text, own in zip(texts, vectors, strict=True):
             require_directions(own, f"the query {text[:60]!r}")
         return vectors
+
+    def sentence_encoder(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of texts by the sentence encoder of the index, without PyTorch where it can be.
+
+        Args:
+            texts: N texts.
+
+        Returns:
+            (N E) float32, of unit length.
+
+        Raises:
+            RequirementError: For an index without a sentence encoder.
+            SearchIndexError: If the encoder is not there any more.
+        """
+        return self._sentence_vectors(texts)[:, 0]
+
+    @cached_property
+    def _sentence_vectors(self) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+        record = self.store.manifest.encoder
+        if record is None:
+            raise RequirementError(
+                f"{self.store.path} needs a sentence encoder to compare texts with texts; it has none; build it with "
+                "one (--text-encoder)"
+            )
+        if record.of_model:
+            return self._embed_texts
+        folder = self.store.sentence_side
+        if folder is not None and folder.exists():
+            with suppress(MissingWeightsError):
+                return TextSide.open(folder, record.fingerprint)
+        from subtext.retrieval.sentences import open_recorded
+
+        encoder = open_recorded(record, self.store.path)
+        return lambda texts: encoder.embed_texts(texts).vectors.float().numpy()
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Index:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.item import Change, DerivedRow
-from subtext.retrieval.stores.store import View, Writer
+from subtext.retrieval.stores.store import Store, View, Writer
 
 NEAREST = 10
 """Images whose texts an image is lent."""
@@ -77,6 +77,22 @@ def refresh(writer: Writer, *, progress: Callable[[int], None] | None = None) ->
             if attempt == _ATTEMPTS - 1:
                 raise
     return written
+
+
+def rows_due(store: Store) -> int:
+    """How many images have no row of neighbours, and may have one.
+
+    Args:
+        store: The index.
+
+    Returns:
+        Their number; 0 for an index without a sentence encoder, and while no image has texts.
+    """
+    if store.manifest.encoder is None:
+        return 0
+    with store.reading() as view:
+        hood = _Neighbourhood(view, {})
+        return len(hood.stale) if len(hood.lenders) else 0
 
 
 def _refresh(writer: Writer) -> Iterator[int]:

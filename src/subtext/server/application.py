@@ -32,6 +32,7 @@ from subtext.data.text import cut_note
 from subtext.errors import ArgumentError, RequirementError
 from subtext.retrieval.condition import as_conditions, count_dates, is_of_dates, matching, places_by_date
 from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.neighbours import refresh
 from subtext.retrieval.stores.item import Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.traces import trace_name
@@ -423,6 +424,7 @@ def delete_items(
             sentence = f"{len(missing)} of these {deletion.target} are not there; nothing was deleted"
             raise Refusal(HTTPStatus.NOT_FOUND, sentence)
         counts = writer.delete(deletion.target, list(paths), keep_texts=deletion.keep_texts)
+        refresh(writer)
         library.sweep({trace_name(deletion.target, name): [name, path or name] for name, path in paths.items()})
     deleted = sum(counts.values())
     server.metrics.event("items_deleted", deleted)

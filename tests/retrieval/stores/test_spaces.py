@@ -34,7 +34,9 @@ def picture(number: int, version: int = 0) -> IndexEntry:
 
 
 def put_pictures(writer: Writer, numbers: list[int], version: int = 0) -> None:
-    vectors = np.concatenate([stored_items.vectors(range(n + 1000 * version, n + 1000 * version + 1), 2) for n in numbers])
+    vectors = np.concatenate(
+        [stored_items.vectors(range(n + 1000 * version, n + 1000 * version + 1), 2) for n in numbers]
+    )
     writer.put(Change("images", [picture(n, version) for n in numbers], vectors))
 
 
@@ -115,7 +117,9 @@ def test_neighbours_after_any_changes_equal_those_computed_from_scratch(place: S
     draw = np.random.default_rng(0)
     with place.writing("build") as writer:
         put_pictures(writer, list(range(24)))
-        put_texts(writer, {f"t{n}": (f"words of {n}" if n % 5 else "", [f"p{n}", f"p{(n + 3) % 24}"]) for n in range(12)})
+        put_texts(
+            writer, {f"t{n}": (f"words of {n}" if n % 5 else "", [f"p{n}", f"p{(n + 3) % 24}"]) for n in range(12)}
+        )
         refresh(writer)
     assert_equal_to_recomputation(place)
     names, version = 12, 0

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -53,12 +53,20 @@ if TYPE_CHECKING:
     from subtext.evaluation.compare import Compared
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
-    from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.manifest import EncoderRecord, Manifest
+    from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import Side
     from subtext.retrieval.stores.store import Store, Writer
 
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Data")]
+TextEncoder = Annotated[
+    str | None,
+    "Sentence encoder that compares texts with texts: starter, a folder, or none. Default: starter where it is "
+    "installed and there are texts.",
+    Metavar("NAME_OR_FOLDER"),
+    OptionGroup("Index"),
+]
 RecordedData = Annotated[
     "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
@@ -159,6 +167,7 @@ def build_index(
         OptionGroup("Index"),
         Metavar("ADDRESS"),
     ] = None,
+    text_encoder: TextEncoder = None,
     cache: Annotated[
         str | Path | None,
         "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
@@ -182,6 +191,8 @@ def build_index(
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
+        text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
+            sentence encoder, or none. Default: starter where it is installed and the data have texts.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
@@ -215,12 +226,18 @@ def build_index(
         raise SearchIndexError(
             f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
         )
-    store = create_store(index, new_manifest_of(work, opened, source)) if interrupted is None else interrupted
+    if interrupted is None:
+        encoder = _encoder_of(index, text_encoder, opened.pairs.texts.values, opened.model, quiet=work.quiet)
+        store = create_store(index, new_manifest_of(work, opened, source, encoder=encoder))
+    else:
+        store = interrupted
+        require_same_encoder(store, text_encoder)
     complete = False
     try:
         with store.writing("build") as writer:
             written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
+            refresh_spaces(writer, quiet=work.quiet)
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
@@ -289,6 +306,7 @@ def add_to_index(
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
+        refresh_spaces(writer, quiet=work.quiet)
     return _change(store, "add", written)
 
 
@@ -470,11 +488,12 @@ def move_index(
             if manifest.fingerprint == store.manifest.fingerprint:
                 raise RequirementError(f"{store.path} has the vectors of this model already")
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
-            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to))
+            encoder = _encoder_after_move(store, opened.model, manifest)
+            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to, encoder=encoder))
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.
-            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True)
+            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True, former=store)
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
@@ -488,6 +507,7 @@ def move_index(
         )
     with new.writing("move") as writer:
         writer.compact_large()
+        refresh_spaces(writer, quiet=work.quiet)
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -615,13 +635,16 @@ def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes
     return unlike
 
 
-def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any]) -> Manifest:
+def new_manifest_of(
+    work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any], *, encoder: EncoderRecord | None = None
+) -> Manifest:
     """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors.
 
     Args:
         work: Model, data and split.
         opened: The model with its data.
         source: Where the items come from, as plain data.
+        encoder: The sentence encoder; None for none.
 
     Returns:
         The manifest.
@@ -644,7 +667,78 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
         model_name=pretrained["name"] if opened.record is None else opened.record.model,
         pretrained=pretrained,
         source=source,
+        encoder=encoder,
     )
+
+
+def _encoder_of(
+    index: str | Path, name: str | None, texts: Sequence[object], model: Model | None, *, quiet: bool
+) -> EncoderRecord | None:
+    """The sentence encoder of a new index, and a note on the choice.
+
+    Raises:
+        RequirementError: For an encoder that cannot be opened, and for a store that keeps no vectors of one.
+    """
+    from subtext.retrieval.sentences import NONE, choose_encoder, foreign_texts
+    from subtext.retrieval.stores.registry import store_class
+
+    kind = store_class(index)
+    if not kind.keeps_spaces:
+        if name in (None, NONE):
+            say(f"note: sentence encoder: none, since {kind.__name__} keeps no vectors of one", quiet=quiet)
+            return None
+        raise RequirementError(
+            Setting("text_encoder", name),
+            f" needs a store that keeps the vectors of a sentence encoder; {kind.__name__} keeps none; leave it out",
+        )
+    record, why = choose_encoder(name, texts, model)
+    for line in filter(None, (why, "" if record is None else foreign_texts(record, texts))):
+        say(f"note: {line}", quiet=quiet)
+    return record
+
+
+def require_same_encoder(store: Store, name: str | None) -> None:
+    """Require that an index has the sentence encoder that is named.
+
+    Args:
+        store: The index.
+        name: "starter", a folder, or "none"; None for that of the index.
+
+    Raises:
+        SearchIndexError: If it has another, or none.
+    """
+    record = store.manifest.encoder
+    own = "none" if record is None else record.name
+    if name is not None and own != (str(Path(name).expanduser().resolve()) if Path(name).is_dir() else name):
+        raise SearchIndexError(
+            f"{store.path} has the sentence encoder {own}; it got {name}; leave it out, or build another index"
+        )
+
+
+def _encoder_after_move(store: Store, model: Model, manifest: Manifest) -> EncoderRecord | None:
+    """The sentence encoder of an index that is moved to a model: the same one, as the new index has it."""
+    from subtext.retrieval.build import compared_width
+    from subtext.retrieval.sentences import describe_encoder, open_recorded
+
+    record = store.manifest.encoder
+    if record is None:
+        return None
+    record = describe_encoder(record.name, open_recorded(record, store.path), model)
+    return replace(record, compared=compared_width(model, manifest.width))
+
+
+def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
+    """Bring what an index has of the neighbours of its images up to date, with a meter.
+
+    Args:
+        writer: Of the index.
+        quiet: Whether no progress is shown.
+    """
+    from subtext.retrieval.neighbours import refresh, rows_due
+
+    if total := rows_due(writer.store):
+        with meter("neighbours", total, quiet=quiet) as progress:
+            refresh(writer, progress=progress)
 
 
 def interrupted_build(index: str | Path) -> Store | None:
@@ -750,6 +844,7 @@ def _update(
             writer.finish(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
+        refresh_spaces(writer, quiet=work.quiet)
     return replace(_change(store, "update", total), unread=tuple(sorted(unread["images"])), withheld=withheld)
 
 
@@ -775,6 +870,7 @@ def _ingest(
     verify_files: bool = False,
     finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
+    former: Store | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
 ) -> WriteCounts:
@@ -793,11 +889,13 @@ def _ingest(
         verify_files: Read also files that look unchanged.
         finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
+        former: The index that is moved, whose sentence vectors are taken over.
         ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
     from subtext.data.output_cache import OutputCache
-    from subtext.retrieval.build import ingest, keep_text_side
+    from subtext.retrieval.build import ingest
+    from subtext.retrieval.make_text_side import keep_text_side
 
     model, pairs = opened.model, opened.pairs
     total = len(pairs.images) + len(pairs.texts)
@@ -815,6 +913,7 @@ def _ingest(
             verify_files=verify_files,
             finish=finish,
             only=only,
+            former=former,
             cache=None if cache is None else OutputCache(Path(cache).expanduser()),
             note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
@@ -1007,6 +1106,7 @@ def import_index(
         Metavar("NAME_OR_FOLDER"),
     ] = None,
     text_prompt: TextPrompt = None,
+    text_encoder: TextEncoder = None,
 ) -> IndexReport:
     """Import vectors from a file into a new index, or into an index of the same model.
 
@@ -1023,6 +1123,7 @@ def import_index(
         model: Pretrained model that computed the vectors: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
+        text_encoder: Sentence encoder that compares texts with texts, as of `build`; the data set has the texts.
 
     Returns:
         Number of items put in.
@@ -1032,7 +1133,8 @@ def import_index(
             other vectors.
         SearchIndexError: If the index has another model or width.
     """
-    from subtext.retrieval.build import keep_text_side
+    from subtext.retrieval.make_text_side import keep_text_side
+    from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
@@ -1051,17 +1153,24 @@ def import_index(
                 f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run) or model (--model), or a "
                 "new folder"
             )
+        require_same_encoder(store, text_encoder)
     else:
-        store = create_store(index, manifest)
+        texts = () if dataset is None else dataset.texts.values
+        encoder = _encoder_of(index, text_encoder, texts, opened, quiet=False)
+        store = create_store(index, replace(manifest, encoder=encoder))
     with store.writing("import") as writer:
-        total = sum(map(len, content.ids.values()))
+        total, record = sum(map(len, content.ids.values())), writer.manifest.encoder
+        sentences = None if record is None else SentenceVectors(record, writer.store.path)
         job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
         for side in SIDES:
-            _put(writer, side, content, dataset, job)
+            _put(writer, side, content, dataset, job, sentences)
+        if sentences is not None:
+            sentences.keep(writer, () if dataset is None else dataset.texts.values)
         if opened is not None:
             keep_text_side(writer, opened, () if dataset is None else dataset.texts.values)
         writer.finish(job)
         writer.compact_large()
+        refresh_spaces(writer)
     counts = {str(side): len(content.ids[side]) for side in SIDES}
     line = f"vectors of {items_counted(counts)} put in"
     return IndexReport(str(store.path), (line, *advice(store)), counts)
@@ -1220,7 +1329,14 @@ def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, nam
         )
 
 
-def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:
+def _put(
+    writer: Writer,
+    side: Side,
+    content: VectorFile,
+    dataset: Dataset | None,
+    job: int,
+    sentences: SentenceVectors | None,
+) -> None:
     """Put in the items of a side, and with the texts their links: those of the data set, else by the file's groups."""
     import numpy as np
 
@@ -1243,14 +1359,17 @@ def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | Non
         for row, name in enumerate(block):
             digest = hashlib.blake2b(np.ascontiguousarray(vectors[row]).tobytes(), digest_size=16).digest()
             entry, before = IndexEntry(name, digest, **about.get(name, {})), stored.get(name)
-            if before is None or before.content != digest:
+            if before is None or before.content != digest or before.text != entry.text:
                 new.append(entry)
                 rows.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
         names = set(block)
         block_links = [link for link in links if link[1] in names]
-        writer.put(Change(side, new, vectors[rows], amended, block_links), job=job, done=start + len(block))
+        change = Change(side, new, vectors[rows], amended, block_links)
+        if sentences is not None and side == "texts" and new:
+            change = replace(change, derived={"sentences": sentences(new)})
+        writer.put(change, job=job, done=start + len(block))
 
 
 def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dict[str, Any]]:

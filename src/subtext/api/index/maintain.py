@@ -202,6 +202,7 @@ def delete_from_index(
     """
     from subtext.retrieval.condition import matching, parse
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.neighbours import refresh
     from subtext.retrieval.query import ids_of
     from subtext.retrieval.stores.item import SIDES, deletion_hash
     from subtext.retrieval.stores.registry import open_store
@@ -257,6 +258,7 @@ def delete_from_index(
             names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
+        refresh(writer)
         writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
@@ -470,7 +472,7 @@ def advice(store: Store) -> list[str]:
     ]
     facts = stats.facts
     if "segments" in facts:
-        for side in SIDES:
+        for side in facts["rows"]:
             if facts["dead_rows"][side] > DEAD * max(1, facts["rows"][side]):
                 reasons.append(f"{counted(facts['dead_rows'][side], 'vector')} of deleted {side} still on the disk")
             if facts["segments"][side] > MANY:

@@ -33,6 +33,7 @@ import socket
 import sqlite3
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -77,7 +78,7 @@ from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter
 from subtext.retrieval.stores.store import Stats, Store, lost_changes
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
-from subtext.retrieval.words import fold, query_words, spaced
+from subtext.retrieval.words import bm25, fold, query_words, spaced, words as split
 from subtext.text_helpers import counted
 from subtext.version import FORMAT
 
@@ -132,7 +133,7 @@ class SqliteTables(Tables):
                 self.connection = sqlite3.connect(address, timeout=PATIENCE, uri=True, **_CONNECTION)
             # Tables that nobody closes are closed when they are collected, without a ResourceWarning.
             self.close_once = finalize(self, self.connection.close)
-            self.connection.create_function("split_words", 5, _split, deterministic=True)
+            self.connection.create_function("split_words", 1, _split, deterministic=True)
             # What is deleted is overwritten, so that no reader of the raw file finds it.
             for setting in ("synchronous = FULL", "secure_delete = ON") if write else ("query_only = ON",):
                 self.connection.execute(f"PRAGMA {setting}")
@@ -322,8 +323,6 @@ def _why_not(file: Path) -> str:
     return ""
 
 
-WORDS = ("image_words", "words")
-"""Table of the words of each side."""
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
 BLOCK = 8192
 """Rows that are copied at a time."""
@@ -565,12 +564,26 @@ class FolderView(SqlView):
         Returns:
             (key of the item, BM25 score), best first.
         """
-        tokens, table = " OR ".join(map(_quoted, query_words(words))), WORDS[SIDES.index(side)]
-        statement = (
-            f"SELECT rowid, -bm25({table}) FROM {table} WHERE {table} MATCH ? ORDER BY bm25({table}), rowid LIMIT ?"
-        )
+        if side == "images":
+            return self._search_names(words, top)
+        tokens = " OR ".join(map(_quoted, query_words(words)))
+        statement = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY bm25(words), rowid LIMIT ?"
         rows = self.tables.run(statement, tokens, -1 if top is None else top) if tokens else []
         return [(int(key), float(score)) for key, score in rows]
+
+    def _search_names(self, words: str, top: int | None) -> list[tuple[int, float]]:
+        """The images that contain some of the words in their id, file name or metadata."""
+        counts = Counter(query_words(words))
+        statement = "SELECT key, times, length FROM image_words WHERE word = ?"
+        found = {word: np.array(self.tables.run(statement, word), dtype=np.int64).reshape(-1, 3) for word in counts}
+        keys = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(rows[:, 0] for rows in found.values())]))
+        times, lengths = np.zeros((len(counts), len(keys)), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
+        for row, own in enumerate(found.values()):
+            places = np.searchsorted(keys, own[:, 0])
+            times[row, places], lengths[places] = own[:, 1], own[:, 2]
+        number, total = self.counts["images"], self.tables.state("image_words")
+        scores = bm25(times, lengths, weights=list(counts.values()), number=number, total=total)
+        return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`.
@@ -782,8 +795,7 @@ class FolderWriter(SqlWriter):
                     self.tables.run(f"DELETE FROM {table} WHERE side = ?", SPACES.index(side))
                 for table, row in new[side].items():
                     self.tables.run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
-            for table in WORDS:
-                self.tables.run(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
+            self.tables.run("INSERT INTO words (words) VALUES ('optimize')")
         with self._behind_commit():
             self.tables.run("VACUUM")
             self.tables.empty_log()
@@ -983,13 +995,16 @@ class FolderWriter(SqlWriter):
         rows = _facet_rows(side, ((key, entry.metadata_json) for key, entry in zip(keys, entries, strict=True)))
         self.tables.run_many("INSERT INTO facets (side, name, value, written, key) VALUES (?, ?, ?, ?, ?)", rows)
         self.add_to("facets", sum(facet_sum(*row) for row in rows))
-        if side < len(WORDS):
-            said = (
-                (key, _split(side, entry.id, entry.path, entry.text, entry.metadata_json))
-                for key, entry in zip(keys, entries, strict=True)
-            )
-            texts = [(key, text) for key, text in said if text is not None]
-            self.tables.run_many(f"INSERT INTO {WORDS[side]} (rowid, text) VALUES (?, ?)", texts)
+        if side == 0:
+            self._insert_names(zip(keys, (_names(*_named(entry)) for entry in entries), strict=True))
+        texts = [(key, spaced(entry.text)) for key, entry in zip(keys, entries, strict=True) if entry.text is not None]
+        self.tables.run_many("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
+
+    def _insert_names(self, images: Iterable[tuple[int, Counter[str]]]) -> None:
+        """Note the words of images, and count them."""
+        rows = [row for key, names in images for row in _name_rows(key, names)]
+        self.tables.run_many("INSERT INTO image_words VALUES (?, ?, ?, ?)", rows)
+        self.add_to("image_words", sum(times for _, _, times, _ in rows))
 
     def _remove_facets(self, side: int, keys: Sequence[int]) -> None:
         statement = "SELECT key, metadata FROM items WHERE key = ANY(?::bigint[])"
@@ -997,8 +1012,13 @@ class FolderWriter(SqlWriter):
         statement = "DELETE FROM facets WHERE side = ? AND name = ? AND value = ? AND written = ? AND key = ?"
         self.tables.run_many(statement, rows)
         self.add_to("facets", -sum(facet_sum(*row) for row in rows))
-        if side < len(WORDS):
-            self.tables.run_many(f"DELETE FROM {WORDS[side]} WHERE rowid = ?", [(key,) for key in keys])
+        if side == 0:
+            statement = "SELECT key, id, path, metadata FROM items WHERE key = ANY(?::bigint[])"
+            stored = [(key, _names(*own)) for key, *own in self.tables.run(statement, list(keys))]
+            gone = [row for key, names in stored for row in _name_rows(key, names)]
+            self.tables.run_many("DELETE FROM image_words WHERE word = ? AND key = ?", [row[:2] for row in gone])
+            self.add_to("image_words", -sum(times for _, _, times, _ in gone))
+        self.tables.run_many("DELETE FROM words WHERE rowid = ?", [(key,) for key in keys])
 
     def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
         self.tables.run_many("DELETE FROM links WHERE image = ? AND text = ?", links)
@@ -1101,6 +1121,7 @@ class Folder(Store):
     """
 
     path: Path
+    keeps_spaces = True
 
     def __init__(self, path: Path | str, *, pending: str | None = None, held: HeldFolder | None = None) -> None:
         self.path, self.pending = Path(path).expanduser(), pending
@@ -1658,11 +1679,23 @@ def _is_long(value: Scalar) -> bool:
     return not isinstance(value, str) and abs(value) >= 2**63 and value not in (math.inf, -math.inf)
 
 
-def _split(side: Any, name: Any, path: Any, text: Any, metadata: Any) -> Any:
-    """The words of an item, for SQL; of damaged cells those that can be read."""
-    if side:
-        return spaced(text) if isinstance(text, str) else text
-    return spaced(item_words(str(name), path if isinstance(path, str) else None, json_object(metadata) or {}))
+def _split(text: Any) -> Any:
+    """The words of a text, for SQL."""
+    return spaced(text) if isinstance(text, str) else text
+
+
+def _named(entry: IndexEntry) -> tuple[str, str | None, str]:
+    return entry.id, entry.path, entry.metadata_json
+
+
+def _names(name: Any, path: Any, metadata: Any) -> Counter[str]:
+    """The words that an image is searched by; of damaged cells those that can be read."""
+    text = item_words(str(name), path if isinstance(path, str) else None, json_object(metadata) or {})
+    return Counter(split(text))
+
+
+def _name_rows(key: int, names: Counter[str]) -> list[tuple[str, int, int, int]]:
+    return [(word, key, times, names.total()) for word, times in names.items()]
 
 
 def _quoted(text: str) -> str:
@@ -1766,10 +1799,10 @@ _RECORDS = {
     "jobs": "the journal",
     "tombstones": "deleted rows of vectors",
     "words_idx": "the words",
-    "image_words_idx": "the words of images",
+    "image_words": "the words of images",
 }
 """What tables hold that are called otherwise."""
-SUMMED = ("segments", "lists", "traces", "words_idx", "image_words_idx")
+SUMMED = ("segments", "lists", "traces", "words_idx")
 """Small tables, whose rows are summed again at each change. FTS5 checks all of its own tables but the last one."""
 
 
@@ -1918,18 +1951,22 @@ def _check_vectors(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIs
 
 def _check_words(file: Path) -> Iterator[IndexIssue]:
     """The words that items are searched by, against the items, and their own structure by SQLite's check."""
+    statement = (
+        "SELECT count(*) FROM (SELECT key, split_words(text) FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
+        "SELECT rowid, text FROM words UNION ALL SELECT * FROM (SELECT rowid, text FROM words EXCEPT "
+        "SELECT key, split_words(text) FROM items WHERE side = 1))"
+    )
     writable = os.access(file.parent, os.W_OK)
     with closing(SqliteTables(file, write=writable)) as sqlite:
-        for side, table in enumerate(WORDS):
-            own = f"split_words(side, id, path, text, metadata) AS words FROM items WHERE side = {side}"
-            statement = (
-                f"SELECT count(*) FROM (SELECT * FROM (SELECT key, {own}) WHERE words IS NOT NULL EXCEPT SELECT rowid, "
-                f"text FROM {table} UNION ALL SELECT * FROM (SELECT rowid, text FROM {table} EXCEPT SELECT key, {own}))"
-            )
-            ((differing,),) = sqlite.run(statement)
-            noun = SIDES[side].removesuffix("s")
-            if differing:
-                yield IndexIssue(TABLES, f"the words of {counted(differing, noun)} differ from the {SIDES[side]}")
-            elif writable:
-                # A statement that changes nothing, and yet needs the right to write.
-                sqlite.run(f"INSERT INTO {table} ({table}) VALUES ('integrity-check')")
+        ((differing,),) = sqlite.run(statement)
+        if differing:
+            yield IndexIssue(TABLES, f"the words of {counted(differing, 'text')} differ from the texts")
+        elif writable:
+            # A statement that changes nothing, and yet needs the right to write.
+            sqlite.run("INSERT INTO words (words) VALUES ('integrity-check')")
+        images = sqlite.run("SELECT key, id, path, metadata FROM items WHERE side = 0")
+        rows = (row for key, *own in images for row in _name_rows(key, _names(*own)))
+        stored = sqlite.run("SELECT word, key, times, length FROM image_words")
+        wanted, total = sum(row_sum(*row) for row in rows), sum(times for _, _, times, _ in stored)
+        if wanted != sum(row_sum(*row) for row in stored) or total % ROUND != sqlite.state("image_words"):
+            yield IndexIssue(TABLES, "the words of images differ from their ids, files and metadata")

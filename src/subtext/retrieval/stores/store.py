@@ -677,6 +677,8 @@ class Store(ABC):
 
     path: Path | str
     manifest: Manifest
+    keeps_spaces: ClassVar[bool] = False
+    """Whether it holds derived spaces beside the sides; an index in another store has no sentence encoder."""
 
     @classmethod
     @abstractmethod
