@@ -14,8 +14,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.retrieval.confidence import SAMPLES, best_products, sample
-from subtext.retrieval.ranker import SIGNALS, Moments, Signal, Weights
+from subtext.retrieval.answer import Fit
+from subtext.retrieval.calibration import STALE, changed_since
+from subtext.retrieval.confidence import (
+    BEST,
+    SAMPLES,
+    THRESHOLD,
+    Background,
+    Evidence,
+    Judgement,
+    best_products,
+    percentile_of,
+    sample,
+)
+from subtext.retrieval.ranker import SIGNALS, Moments, Ranker, Signal, Weights
 from subtext.retrieval.stores.item import Hits, Side, Space
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import query_words
@@ -74,6 +86,18 @@ class PartScores:
     weights: Mapping[Signal, Values]
     amounts: Mapping[Signal, Values]
 
+    def slope(self, signal: Signal) -> float:
+        """What a signal that is larger by 1 adds to the score of an item that has all signals.
+
+        Args:
+            signal: The signal.
+
+        Returns:
+            The largest weight of it, divided by its deviation; 0 for a signal that the query does not have.
+        """
+        weights = self.weights.get(signal)
+        return 0.0 if weights is None or not len(weights) else float(weights.max()) / self.moments[signal].deviation
+
 
 @dataclass(frozen=True)
 class ItemScores:
@@ -93,17 +117,30 @@ class ItemScores:
     background: Values
     exact: bool
 
-    def best(self, count: int, *, among: NDArray[np.int64] | None = None, without: Sequence[int] = ()) -> Hits:
+    def best(
+        self,
+        count: int,
+        *,
+        among: NDArray[np.int64] | None = None,
+        without: Sequence[int] = (),
+        first: NDArray[np.int64] | Sequence[int] = (),
+    ) -> Hits:
         """The best items.
 
         Args:
             count: Number of items.
             among: (M) int64 keys to choose from, ascending; None for all.
             without: Keys to leave out.
+            first: Keys of items that come before all others.
 
         Returns:
             At most `count` hits, best first; equal scores in the order of their keys.
         """
+        if len(first):
+            chosen = np.intersect1d(self.keys if among is None else among, first)
+            before = self.best(count, among=chosen, without=without)
+            after = self.best(count - len(before.keys), among=among, without=[*without, *chosen.tolist()])
+            return Hits(np.append(before.keys, after.keys), np.append(before.scores, after.scores))
         rows = np.arange(len(self.keys)) if among is None else np.flatnonzero(np.isin(self.keys, among))
         if len(without):
             rows = rows[~np.isin(self.keys[rows], list(without))]
@@ -361,6 +398,30 @@ class Gatherer:
                     found.append(owners(matches) if signal == "words" else matches)
         keys = np.unique(np.concatenate(found))
         return keys if among is None else keys[np.isin(keys, among)]
+
+
+def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: Background) -> Judgement | None:
+    """Judge a query of text by the scores of all evidence.
+
+    Args:
+        view: The index at one moment.
+        ranker: That of the index.
+        scored: The scores of its items.
+        background: The sample of the side that is searched.
+
+    Returns:
+        The judgement; None for fixed weights, and for a query of another kind than the ranker has learnt from.
+    """
+    if not ranker.levels or scored.parts[0].part.text is None or not len(scored.keys):
+        return None
+    hits = scored.best(BEST)
+    fit = Fit(percentile_of(float(hits.scores[0]), ranker.levels), THRESHOLD)
+    nothing = np.zeros(0, dtype=np.float32)
+    evidence = Evidence.collect(hits.keys, hits.scores, background, scored.background.astype(np.float32), nothing)
+    changed = changed_since(view, ranker)
+    direction = ranker.direction
+    level = 0.0 if direction is None else evidence.level(direction.temperature)
+    return Judgement(direction, level, fit, changed if changed > STALE else None)
 
 
 def _placed(matches: Mapping[int, float], keys: NDArray[np.int64]) -> Values:

@@ -1,8 +1,8 @@
 """How the ranker of an index learns: from queries that are made of its own texts, or from given pairs.
 
 A trial is a query whose image is known. What the query was made of is hidden from that image: a sentence that was taken
-out, or a text that is the query. Other images that have the words of the query as much as the right one, and images
-whose neighbourhood has the right one, are left out of the trial: they may fit as well, or know the query.
+out, or a text that is the query. Other images that have the words of the query as much as the right one are left out of
+the trial: they are near-copies, or fit as well.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,13 @@ from subtext.retrieval.confidence import best_products, sample
 from subtext.retrieval.evidence import Gatherer, Values, best_of
 from subtext.retrieval.made_queries import taken_out
 from subtext.retrieval.ranker import FIXED, SIGNALS, FitName, Moments, Ranker, Signal, Weights, last_keys, learn
-from subtext.retrieval.stores.item import SIDES, Item
-from subtext.retrieval.stores.store import View
+from subtext.retrieval.stores.item import SIDES
+from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.words import LENGTH, SATURATION, query_words, words
 from subtext.version import __version__
+
+if TYPE_CHECKING:
+    from subtext.models.model import Model
 
 LEAST = 200
 """Trials below which the weights are fixed."""
@@ -34,6 +37,8 @@ POOL = 1024
 """Images that a trial chooses among, besides the right ones of all trials."""
 LONGEST = 40
 """Words of a text that is a query as it is; people write no longer ones."""
+TOGETHER = 32
+"""Texts that are embedded together."""
 AS_MUCH = 0.9
 """Share of the BM25 score of the right text from which another text has the words of the query, too."""
 
@@ -72,6 +77,34 @@ class Models:
 
     model: Embed
     encoder: Embed | None
+
+
+def models_of(store: Store, model: Model) -> Models:
+    """What embeds texts for an index.
+
+    Args:
+        store: The index.
+        model: The model that made it.
+
+    Returns:
+        Both, which embed some texts at a time.
+    """
+    from subtext.retrieval.index import Index
+
+    index = Index(store, model)
+
+    def some(embed: Embed) -> Embed:
+        def all_of(texts: Sequence[str]) -> NDArray[np.float32]:
+            # Texts of like length are embedded together; an empty one, of which nothing is left, is never compared.
+            order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+            blocks = [order[start : start + TOGETHER] for start in range(0, len(order), TOGETHER)]
+            rows = [embed([texts[row] or "-" for row in block]) for block in blocks]
+            return np.concatenate(rows)[np.argsort(order)]
+
+        return all_of
+
+    encoder = None if store.manifest.encoder is None else some(index.sentence_encoder)
+    return Models(some(lambda texts: index.model.embed_texts(list(texts)).vectors.float().numpy()), encoder)
 
 
 @dataclass(frozen=True)
@@ -116,12 +149,12 @@ class Trials:
         return np.where(self.allowed, weights.score(self.deviations), -np.inf)
 
 
-def make_trials(view: View, is_learnt: Callable[[Item], bool], *, seed: int = 0) -> list[Trial]:
+def make_trials(view: View, used: set[str] | None, *, seed: int = 0) -> list[Trial]:
     """Make queries of the texts of an index; images that the model was not trained on come first.
 
     Args:
         view: The index at one moment.
-        is_learnt: Whether the model was trained on an image.
+        used: Names of what the model was trained on; None for all images.
         seed: Of the images, texts, sentences and spans.
 
     Returns:
@@ -143,7 +176,8 @@ def make_trials(view: View, is_learnt: Callable[[Item], bool], *, seed: int = 0)
             own = [(key, text) for key in partners[item.key] if (text := texts.get(key))]
             trial = _made(item.key, own, *chances[item.key])
             if trial is not None:
-                (learnt if (is_old := is_learnt(item)) else fresh).append(replace(trial, learnt=is_old))
+                is_old = used is None or not used.isdisjoint([item.id, item.path or "", *item.captions])
+                (learnt if is_old else fresh).append(replace(trial, learnt=is_old))
         if len(fresh) >= MADE:
             break
     return [*fresh, *learnt][:MADE]
@@ -197,7 +231,6 @@ def run_trials(view: View, trials: Sequence[Trial], models: Models, *, pool: int
     # As many right images lack texts as images do.
     bare = 1 - len(np.unique(owners)) / max(1, len(keys))
     chances = draw.uniform(np.arange(len(trials)), seed=seed, epoch=0, purpose="ranker: without texts")[:, 0]
-    near = _near(view, keys)
     for number, trial in enumerate(trials):
         right = truth[number]
         said = counted.scores(trial.query)
@@ -205,7 +238,6 @@ def run_trials(view: View, trials: Sequence[Trial], models: Models, *, pool: int
         values["words"][number] = best_of(owners, said[rows], keys)
         source = counted.score(trial.query, trial.source)
         allowed[number] = ~(values["words"][number] >= AS_MUCH * source) if source > 0 else True
-        allowed[number, near.get(trial.image, [])] = False
         allowed[number, right] = True
         kept = np.searchsorted(own_keys, trial.kept)
         left = [(compared[number, row], said[row]) for row in kept.tolist()]
@@ -221,19 +253,6 @@ def run_trials(view: View, trials: Sequence[Trial], models: Models, *, pool: int
         values["neighbours"] = np.where(there, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
     learnt = np.array([trial.learnt for trial in trials])
     return Trials(keys, {s: _standardised(values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
-
-
-def _near(view: View, keys: NDArray[np.int64]) -> dict[int, list[int]]:
-    """Key of an image -> rows of the images that have it as a neighbour."""
-    owners, rows = view.owners("neighbours") if view.manifest.encoder is not None else (keys[:0], keys[:0])
-    row_of = dict(zip(rows.tolist(), owners.tolist(), strict=True))
-    wanted = [row for row, owner in row_of.items() if owner in set(keys.tolist())]
-    near: dict[int, list[int]] = {}
-    for row in view.rows("neighbours", keys=wanted) if wanted else ():
-        place = int(np.searchsorted(keys, row_of[row.key]))
-        for key in row.fields.get("near", []):
-            near.setdefault(int(key), []).append(place)
-    return near
 
 
 def _standardised(values: Values) -> Values:
@@ -302,7 +321,7 @@ class WordCounts:
         )
 
 
-def fit_made(view: View, models: Models, is_learnt: Callable[[Item], bool], *, note: str = "", seed: int = 0) -> Ranker:
+def fit_made(view: View, models: Models, used: set[str] | None, *, note: str = "", seed: int = 0) -> Ranker:
     """Fit the ranker of an index by queries that are made of its texts; fixed weights where there are too few.
 
     Of images that the model was trained on, its scores are better than of others, and so are their neighbours. Where
@@ -311,14 +330,14 @@ def fit_made(view: View, models: Models, is_learnt: Callable[[Item], bool], *, n
     Args:
         view: The index at one moment.
         models: What embeds texts.
-        is_learnt: Whether the model was trained on an image.
-        note: What a reader of the record should know of `is_learnt`.
+        used: Names of what the model was trained on; None for all images.
+        note: What a reader of the record should know of them.
         seed: Of what is drawn.
 
     Returns:
         The ranker.
     """
-    trials = make_trials(view, is_learnt, seed=seed)
+    trials = make_trials(view, used, seed=seed)
     if len(trials) < LEAST:
         few = f"fixed weights: queries can be made of {len(trials)} images with texts, and {LEAST} are needed"
         return new_ranker(view, FIXED, "fixed weights", {"queries": len(trials), "note": few}, [])
@@ -332,7 +351,7 @@ def fit_made(view: View, models: Models, is_learnt: Callable[[Item], bool], *, n
             note and f"; {note}"
         )
     ran = run_trials(view, trials, models, seed=seed)
-    weights = learn(ran.deviations, ran.allowed, ran.truth, held=[s for s in held if s in ran.deviations])
+    weights = learn(ran.deviations, ran.allowed, ran.truth, held=held, least=("words",))
     return new_ranker(
         view,
         weights,

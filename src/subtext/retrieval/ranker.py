@@ -170,8 +170,8 @@ class Weights:
             deviations: Signal -> (N) or (Q N) standard deviations above the mean; NaN where an item lacks the signal.
 
         Returns:
-            Signal -> weights, and signal -> amounts, of the same shape. The first signal of an image's own texts has the
-            constant of an image that has none.
+            Signal -> weights, and signal -> amounts, of the same shape. The first signal of an image's own texts has
+            the constant of an image that has none.
         """
         own = [signal for signal in OWN if signal in deviations]
         bare = np.isnan(deviations[own[0]]) if own else None
@@ -247,6 +247,7 @@ def learn(
     truth: NDArray[np.int64],
     *,
     held: Sequence[Signal] = (),
+    least: Sequence[Signal] = (),
 ) -> Weights:
     """The weights that choose the right items.
 
@@ -254,7 +255,8 @@ def learn(
         deviations: Signal -> (Q N) standard deviations above the mean; NaN where an item lacks the signal.
         allowed: (Q N) the items that can be chosen.
         truth: (Q) the right item of each query.
-        held: Signals of which the queries teach nothing. Their weights keep the ratio of `FIXED` to that of the texts.
+        held: Signals of which the queries teach nothing: their ratio to the weight of texts is that of `FIXED`.
+        least: Signals that weigh at least so much.
 
     Returns:
         The weights. Fields weigh at least as much as words: no query that is made of texts teaches what an inventory
@@ -266,13 +268,12 @@ def learn(
     full = {signal: value for (kind, signal), value in found.items() if kind == "full"}
     bare = {signal: value for (kind, signal), value in found.items() if kind == "bare"}
     constants = {kind: value for (kind, _), value in found.items() if kind.startswith("without")}
-    if held:
-        scale = full.get("texts", full.get("words", 0.0)) / FIXED.full["texts" if "texts" in full else "words"]
-        full |= {signal: scale * FIXED.full[signal] for signal in held}
-        bare |= {signal: scale * FIXED.bare[signal] for signal in held}
-    full["fields"] = max(full.get("words", 0.0), FIXED.full["fields"])
-    bare = {**{signal: full.get(signal, 0.0) for signal in SIGNALS if signal not in OWN}, **bare}
-    bare["fields"] = full["fields"]
+    scale = full.get("texts", 1.0) / FIXED.full["texts"]
+    full |= {signal: scale * FIXED.full[signal] for signal in held if signal in deviations}
+    bare |= {signal: scale * FIXED.bare[signal] for signal in held if signal in deviations}
+    full |= {signal: max(full.get(signal, 0.0), scale * FIXED.full[signal]) for signal in least}
+    full["fields"] = max(full.get("words", 0.0), scale * FIXED.full["fields"])
+    bare = {**{signal: value for signal, value in full.items() if signal not in OWN}, **bare, "fields": full["fields"]}
     return Weights(full, bare, **constants)
 
 
