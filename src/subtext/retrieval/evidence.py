@@ -28,15 +28,21 @@ from subtext.retrieval.confidence import (
     sample,
 )
 from subtext.retrieval.ranker import SIGNALS, Moments, Ranker, Signal, Weights
+from subtext.retrieval.stores.facets import item_words
 from subtext.retrieval.stores.item import Hits, Side, Space
 from subtext.retrieval.stores.store import View
-from subtext.retrieval.words import query_words
+from subtext.retrieval.words import query_words, words
 
 MOST_WORDS = 256
 """Different words of a query that are looked up; the first ones."""
 CANDIDATES = 10
 """Candidates of each signal per result, where not all items are scored."""
 LEAST_CANDIDATES = 200
+FULL_MATCH = 4.0
+"""Where the fields of an image have all words of a query, as "1987-118", fields weigh 1 + so much times more; where they
+have a share, that by its square. A word of a long sentence in a file name says little."""
+COVERING = 10
+"""Images with the best fields, by which it is told how many words of a query an image has."""
 
 Values = NDArray[np.float64]
 
@@ -250,7 +256,17 @@ class Gatherer:
         """The weights of the signals for each item, and what they add; an image or item has one signal, of weight 1."""
         if part.text is None:
             return {signal: np.ones(len(values)) for signal, values in deviations.items()}, deviations
-        return self.weights.applied(deviations)
+        weights, amounts = self.weights.applied(deviations)
+        if "fields" in weights:
+            rises = 1 + FULL_MATCH * self._covered(part.text) ** 2
+            weights["fields"], amounts["fields"] = rises * weights["fields"], rises * amounts["fields"]
+        return weights, amounts
+
+    def _covered(self, text: str) -> float:
+        """The largest share of the words of a query that the fields of one image have, of those that match best."""
+        asked, best = set(query_words(text)), list(self._matches("images", text))[:COVERING]
+        said = [set(words(item_words(row.id, row.path, row.fields))) for row in self.view.rows("images", keys=best)]
+        return max((len(asked & own) for own in said), default=0) / max(1, len(asked))
 
     def compared(self, part: Part) -> NDArray[np.float32] | None:
         """What a part is compared with texts by.

@@ -203,7 +203,7 @@ class Weights:
 
 
 FIXED = Weights(
-    full={"pixels": 0.3, "texts": 1.0, "words": 0.4, "fields": 0.4, "neighbours": 0.3},
+    full={"pixels": 0.3, "texts": 1.0, "words": 0.4, "fields": 0.4, "neighbours": 0.15},
     bare={"pixels": 1.0, "fields": 0.4, "neighbours": 0.6},
     without_texts=1.5,
 )
