@@ -31,8 +31,8 @@ from subtext.retrieval.stores.store import Store, View, Writer
 
 NEAREST = 10
 """Images whose texts an image is lent."""
-TEMPERATURE = 0.05
-"""Of the softmax of their cosines; see reproduce/notes/neighbours.md."""
+TEMPERATURE = 0.1
+"""Of the softmax of their cosines; see docs/decisions/0193."""
 COMPARED = 200_000
 """Vectors of images up to which all are compared, whichever store; of more, its lists or graphs find candidates."""
 REVERSE = 100

@@ -65,6 +65,12 @@ def open_sentence_encoder(name: str) -> Model:
                 Setting(option, name), f" needs to be {STARTER}, {NONE} or a folder of a sentence encoder; it is none"
             )
         outer, name = Path(name), module_folder(name, option=option)
+        if not (Path(name) / "config.json").is_file():
+            raise RequirementError(
+                Setting(option, outer),
+                " needs config.json, model.safetensors and tokenizer.json of a sentence encoder; config.json is not "
+                "there; give its folder",
+            )
         pooling, longest = _settings(outer, Path(name))
     words = tokeniser(name, option=option)
     try:
@@ -194,7 +200,8 @@ def foreign_texts(record: EncoderRecord, texts: Sequence[object]) -> str:
     sample = [guess_language(text) for text in strings[:: max(1, len(strings) // 500)]]
     counts = Counter(language for language in sample if language != UNKNOWN)
     other = {language: count for language, count in counts.items() if language not in record.languages}
-    if not record.languages or sum(other.values()) <= FOREIGN * counts.total():
+    # Lists of tags are no sentences: what their words have in common with a language is chance.
+    if not record.languages or 2 * counts.total() < len(sample) or sum(other.values()) <= FOREIGN * counts.total():
         return ""
     most = max(other, key=lambda language: other[language])
     return (

@@ -207,7 +207,7 @@ def test_spaces_are_searched_by_the_keys_of_their_items(place: Store) -> None:
         refresh(writer)
     with place.reading() as view:
         for space in SPACES:
-            keys, rows = view.owners(space)
+            keys, _ = view.owners(space)
             assert len(keys) == view.space_counts[space] and (np.diff(keys) > 0).all()
             vectors, there = view.vectors_in(space, np.append(keys, 10_000))
             assert there.tolist() == [True] * len(keys) + [False] and not vectors[-1].any()
@@ -250,7 +250,7 @@ def test_words_of_ids_files_and_metadata_find_images(place: Store) -> None:
         ):  # fmt: skip
             found = view.search_words("images", words, top=None)
             if wanted is None:
-                assert [names[key] for key, _ in found][0] == "1987-119"
+                assert next(names[key] for key, _ in found) == "1987-119"
             else:
                 assert [names[key] for key, _ in found] == wanted, words
         assert len(view.search_words("images", "1987", top=1)) == 1

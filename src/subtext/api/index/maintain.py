@@ -88,6 +88,7 @@ class IndexInfo(Report):
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
             ["run", self.manifest["run"] or "-"],
             ["model", self.manifest["model_name"] or "-"],
+            ["sentence encoder", _encoder_shown(self.manifest.get("encoder"))],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
@@ -495,6 +496,14 @@ def vector_shape(manifest: Manifest) -> str:
     images, texts = manifest.views["images"], manifest.views["texts"]
     views = f"{images} x " if images == texts and images > 1 else f"{images} and {texts} x " if images != texts else ""
     return f"{views}{manifest.width}"
+
+
+def _encoder_shown(encoder: Mapping[str, Any] | None) -> str:
+    """The sentence encoder of an index, in words."""
+    if encoder is None:
+        return "none: texts are compared by the model and by their words alone"
+    reads = f", reads {' '.join(encoder['languages'])}" if encoder["languages"] else ""
+    return f"{encoder['name']}, {encoder['width']} numbers{reads}"
 
 
 def _fact(value: Any) -> str:

@@ -97,6 +97,8 @@ NEEDED = [0, 8]
 """The first pgvector that goes on looking where a filter leaves too few (iterative scan)."""
 ROWS = 2000
 """Rows that `verify` reads at a time."""
+FEW = 200
+"""Items whose words are compared at a time: more of them may need space on the server's disk."""
 MOST = 24
 """Connections of one process at a time: a Subtext server has a hundred threads, and PostgreSQL by default a hundred
 connections for all its clients."""
@@ -1494,8 +1496,14 @@ def _check(view: DatabaseView, side: Space) -> Iterator[IndexIssue]:
             "SELECT i.key FROM unnest(?::bigint[], ?::text[], ?::integer[]) AS w(key, words, length) "
             "JOIN items i ON i.key = w.key WHERE (i.words, i.length) IS DISTINCT FROM (w.words::tsvector, w.length)"
         )
-        expected = [key for key, _ in texts], [as_vector(text) for _, text in texts], [len(text) for _, text in texts]
-        other_words = {key for (key,) in run(statement, *expected)}
+        other_words = set[int]()
+        for block in (texts[first : first + FEW] for first in range(0, len(texts), FEW)):
+            expected = (
+                [key for key, _ in block],
+                [as_vector(text) for _, text in block],
+                [len(text) for _, text in block],
+            )
+            other_words |= {key for (key,) in run(statement, *expected)}
         for key, name, _, _, _, digest, folded in items:
             stored = np.array(vectors[key])
             complete = len(stored) == views

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.output_cache import forget
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
@@ -557,6 +558,9 @@ class Writer(ABC):
     ) -> Mapping[Side, int]:
         """Delete items of one side. Ids that are not in the index are skipped.
 
+        What frozen encoders gave for them leaves the user's cache, before they leave the index: a deletion that is cut
+        off is asked for again.
+
         Args:
             side: "images" or "texts".
             ids: Ids of the items to delete.
@@ -566,8 +570,20 @@ class Writer(ABC):
 
         Returns:
             Number of deleted items of each side.
+
+        Raises:
+            OutputError: If the user's cache cannot be written; then nothing is deleted.
         """
+        forget(self._contents(side, ids, keep_texts=keep_texts))
         return self.apply(Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)).deleted
+
+    def _contents(self, side: Side, ids: Sequence[str], *, keep_texts: bool) -> set[bytes]:
+        """The contents of items that are to be deleted, and of the texts that go with them."""
+        with self.store.reading() as view:
+            rows = view.rows(side, ids=ids, links=side == "images" and not keep_texts)
+            keys = {row.key for row in rows}
+            texts = view.rows("texts", keys=sorted({key for row in rows for key in row.links}), links=True)
+        return {row.content for row in (*rows, *(text for text in texts if keys.issuperset(text.links)))}
 
     def begin(self, verb: str, *, source: Mapping[str, Any] | None = None, total: int = 0) -> int:
         """Begin a job, or resume an unfinished one of the same verb and source.
