@@ -444,7 +444,7 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
     with store.reading() as view:
         counts = {side: view.counts[side] for side in SIDES}
         last = {side: int(view.keys(side).max(initial=0)) for side in SIDES}
-        directions = {side: _fit_direction(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
+        directions = {side: fit_direction(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
     return Calibration(
         directions=directions,
         pairs=fit_pair_curve(held_out, seed=seed),
@@ -517,8 +517,19 @@ def _index_keys(view: View, side: Side, items: Items, vectors: NDArray[np.float3
     return keys
 
 
-def _fit_direction(observed: Observations) -> DirectionCalibration:
-    """The calibration of one side, fitted on one half of the queries and measured on the other."""
+def fit_direction(observed: Observations, *, temperatures: NDArray[np.float64] = TEMPERATURES) -> DirectionCalibration:
+    """The calibration of one direction of search, fitted on one half of the queries and measured on the other.
+
+    Args:
+        observed: The hits of the queries.
+        temperatures: To choose from, in units of the scores.
+
+    Returns:
+        The calibration with its measurements.
+
+    Raises:
+        RequirementError: If scores do not tell right from wrong.
+    """
     rows = np.flatnonzero(observed.fitted)
     evidence = [observed.evidence[row] for row in rows]
     truth = [observed.truth[row] for row in rows]
@@ -528,9 +539,9 @@ def _fit_direction(observed: Observations) -> DirectionCalibration:
             np.logaddexp.reduce(scores / temperature) - query.level(temperature)
             for scores, query in zip(truth, evidence, strict=True)
         ])
-        for temperature in TEMPERATURES
+        for temperature in temperatures
     ]  # fmt: skip
-    temperature = float(TEMPERATURES[int(np.argmax(likelihoods))])
+    temperature = float(temperatures[int(np.argmax(likelihoods))])
     signals = [query.signals(temperature) for query in evidence]
     steps = np.linspace(0, 1, 101)
     signal_quantiles = {name: np.quantile([values[name] for values in signals], steps).tolist() for name in signals[0]}

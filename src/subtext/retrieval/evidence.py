@@ -39,8 +39,8 @@ CANDIDATES = 10
 """Candidates of each signal per result, where not all items are scored."""
 LEAST_CANDIDATES = 200
 FULL_MATCH = 4.0
-"""Where the fields of an image have all words of a query, as "1987-118", fields weigh 1 + so much times more; where they
-have a share, that by its square. A word of a long sentence in a file name says little."""
+"""Where the fields of an image have all words of a query, such as "1987-118", fields weigh 1 + so much times more; where
+they have a share, so much by its square. One word of a long sentence in a file name says little."""
 COVERING = 10
 """Images with the best fields, by which it is told how many words of a query an image has."""
 

@@ -703,17 +703,7 @@ class Index:
     def _part(self, view: View, target: Side, kind: str, value: Any, weight: float) -> Part:
         """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
         if kind == "text":
-            vectors, is_text = self._embed_texts([value])[0], not isinstance(self._text_input, FeatureInput)
-            has_encoder = self.store.manifest.encoder is not None and view.counts["texts"] > 0
-            return Part(
-                weight,
-                self._toward(target, "texts", vectors),
-                "texts",
-                text=value if is_text else None,
-                sentence=self.sentence_encoder([value]) if is_text and has_encoder else None,
-                toward_texts=self._toward("texts", "texts", vectors),
-                readable=any((self.known_words(value) or {"": True}).values()),
-            )
+            return self.part_of_text(view, target, value, weight)
         if kind == "image":
             vectors = self.embed_image(value).vectors[0].float().numpy()
             require_directions(vectors, "the image of the query")
@@ -728,6 +718,30 @@ class Index:
         raise RequirementError(
             f"an example needs the id of an item of the index, or the path of its image; there is no '{name}'; give "
             "another"
+        )
+
+    def part_of_text(self, view: View, target: Side, text: str, weight: float = 1.0) -> Part:
+        """A text as a part of a query, with all that its signals compare.
+
+        Args:
+            view: The index at one moment.
+            target: "images" or "texts": what is searched.
+            text: The text.
+            weight: Of the part.
+
+        Returns:
+            The part; a name in a file of features has no words and no sentence.
+        """
+        vectors, is_text = self._embed_texts([text])[0], not isinstance(self._text_input, FeatureInput)
+        has_encoder = self.store.manifest.encoder is not None and view.counts["texts"] > 0
+        return Part(
+            weight,
+            self._toward(target, "texts", vectors),
+            "texts",
+            text=text if is_text else None,
+            sentence=self.sentence_encoder([text]) if is_text and has_encoder else None,
+            toward_texts=self._toward("texts", "texts", vectors),
+            readable=any((self.known_words(text) or {"": True}).values()),
         )
 
     def _toward(self, target: Side, modality: Side, vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -16,14 +16,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dataset import Dataset
+from subtext.errors import RequirementError
 from subtext.ops import draw
-from subtext.retrieval.confidence import best_products, sample
+from subtext.retrieval.confidence import (
+    BEST,
+    MIN_GROUPS,
+    SAMPLES,
+    Background,
+    Evidence,
+    Observations,
+    best_products,
+    fit_direction,
+    sample,
+)
 from subtext.retrieval.evidence import Gatherer, Values, best_of
 from subtext.retrieval.made_queries import taken_out
 from subtext.retrieval.ranker import FIXED, SIGNALS, FitName, Moments, Ranker, Signal, Weights, last_keys, learn
 from subtext.retrieval.stores.item import SIDES
 from subtext.retrieval.stores.store import Store, View
-from subtext.retrieval.words import LENGTH, SATURATION, query_words, words
+from subtext.retrieval.words import LENGTH, SATURATION, fold, query_words, words
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -37,6 +49,12 @@ POOL = 1024
 """Images that a trial chooses among, besides the right ones of all trials."""
 LONGEST = 40
 """Words of a text that is a query as it is; people write no longer ones."""
+GIVEN = 1000
+"""Given pairs that teach the weights."""
+MOST_IMAGES = 20_000
+"""Images of an index up to which all are scored for each given pair, so that there is a probability."""
+EVIDENCE_TEMPERATURES = np.geomspace(0.25, 4, 24)
+"""In log odds, which the scores of evidence are in."""
 TOGETHER = 32
 """Texts that are embedded together."""
 AS_MUCH = 0.9
@@ -195,7 +213,15 @@ def _made(image: int, texts: Sequence[tuple[int, str]], which: float, where: flo
     return None if parts is None else Trial(parts[0], image, text, kept, parts[1])
 
 
-def run_trials(view: View, trials: Sequence[Trial], models: Models, *, pool: int = POOL, seed: int = 0) -> Trials:
+def run_trials(
+    view: View,
+    trials: Sequence[Trial],
+    models: Models,
+    *,
+    pool: int = POOL,
+    seed: int = 0,
+    hide_texts: bool = True,
+) -> Trials:
     """The signals of the images for each trial, as a search has them; words are counted among the images of the pool.
 
     Args:
@@ -203,7 +229,8 @@ def run_trials(view: View, trials: Sequence[Trial], models: Models, *, pool: int
         trials: One or more.
         models: What embeds texts.
         pool: Images that a trial chooses among, besides the right ones.
-        seed: Of the images without texts of their own.
+        seed: Of the right images that count as without texts.
+        hide_texts: Let as many right images lack texts as images do: one that a query is made of has texts.
 
     Returns:
         The trials.
@@ -244,7 +271,7 @@ def run_trials(view: View, trials: Sequence[Trial], models: Models, *, pool: int
         if trial.rest:
             own = best_products(asked[number : number + 1], rest_vectors[number : number + 1])[0, 0]
             left.append((float(own), counted.score(trial.query, trial.rest)))
-        if chances[number] < bare:
+        if hide_texts and chances[number] < bare:
             left = []
         for place, signal in enumerate(("texts", "words")):
             values[signal][number, right] = max((pair[place] for pair in left), default=np.nan)  # type: ignore[index]
@@ -359,6 +386,85 @@ def fit_made(view: View, models: Models, used: set[str] | None, *, note: str = "
         {"queries": len(trials), "note": note, **_ranks(ran, weights)},
         _levels(ran, weights),
     )
+
+
+def given_trials(view: View, pairs: Dataset, *, seed: int = 0) -> list[Trial]:
+    """The texts of given pairs as queries, of those whose image is in the index.
+
+    Args:
+        view: The index at one moment.
+        pairs: Images and texts.
+        seed: Of the texts that are chosen.
+
+    Returns:
+        At most `GIVEN` trials. A text that the index has, too, is hidden from its image.
+    """
+    images, texts = pairs.links[:, 0], pairs.links[:, 1]
+    order = draw.uniform(pairs.texts.keys[texts], seed=seed, epoch=0, purpose="ranker: given pairs")[:, 0]
+    known = view.keys_of("images", [pairs.images.ids[row] for row in np.unique(images).tolist()])
+    chosen = []
+    for row in np.argsort(order, kind="stable").tolist():
+        key, text = known.get(pairs.images.ids[images[row]]), pairs.texts.values[texts[row]]
+        if key is not None and isinstance(text, str) and text.strip():
+            chosen.append((key, text))
+    chosen = chosen[:GIVEN]
+    partners = view.partners("images", sorted({key for key, _ in chosen}))
+    own = {
+        row.key: row.text for row in view.rows("texts", keys=sorted({k for found in partners.values() for k in found}))
+    }
+    return [
+        Trial(text, key, "", tuple(other for other in partners.get(key, ()) if fold(own[other] or "") != fold(text)))
+        for key, text in chosen
+    ]
+
+
+def fit_given(view: View, pairs: Dataset, models: Models, *, data: Mapping[str, Any], seed: int = 0) -> Ranker | None:
+    """Fit the ranker of an index by given pairs, and the probability of a hit.
+
+    Args:
+        view: The index at one moment.
+        pairs: Images with texts as people would search for them.
+        models: What embeds texts.
+        data: Where the pairs came from, as plain data.
+        seed: Of what is drawn.
+
+    Returns:
+        The ranker; None for fewer than `MIN_GROUPS` queries whose image is in the index. It has no `direction` for an
+        index of more than `MOST_IMAGES` images, and where nothing tells right hits from wrong ones.
+    """
+    trials = given_trials(view, pairs, seed=seed)
+    if len(trials) < MIN_GROUPS:
+        return None
+    whole = view.counts["images"] <= MOST_IMAGES
+    ran = run_trials(view, trials, models, pool=MOST_IMAGES if whole else POOL, seed=seed, hide_texts=False)
+    weights = learn(ran.deviations, ran.allowed, ran.truth)
+    about = {"queries": len(trials), "data": dict(data), "note": "", **_ranks(ran, weights)}
+    ranker = new_ranker(view, weights, "given pairs", about, _levels(ran, weights))
+    if not whole:
+        return ranker
+    scores = ran.scores(weights)
+    sampled = np.searchsorted(ran.keys, sample(view, "images", SAMPLES))
+    background = Background(ran.keys[sampled], np.zeros((0, 1, 1), dtype=np.float32), view.counts["images"])
+    halves = draw.uniform(ran.keys[ran.truth], seed=seed, epoch=0, purpose="calibration: half")[:, 0] < 0.5
+    observed = Observations([], [], [], halves)
+    for number, own in enumerate(scores):
+        best = np.argsort(-own, kind="stable")[:BEST]
+        observed.evidence.append(
+            Evidence.collect(
+                ran.keys[best],
+                own[best].astype(np.float32),
+                background,
+                own[sampled].astype(np.float32),
+                np.zeros(0, dtype=np.float32),
+            )
+        )
+        observed.correct.append(best == ran.truth[number])
+        observed.truth.append(own[ran.truth[number]][None])
+    try:
+        direction = fit_direction(observed, temperatures=EVIDENCE_TEMPERATURES)
+    except RequirementError:
+        return ranker
+    return replace(ranker, direction=direction)
 
 
 def _ranks(ran: Trials, weights: Weights) -> dict[str, float]:
