@@ -145,7 +145,7 @@ def archive(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_words_rank_where_the_model_knows_none(archive: Path) -> None:
     answer = json.loads(call("search", archive, "Havana 1958", "--explain", "--json").stdout)
-    assert [hit["id"] for hit in answer["hits"]][0] == "red" and answer["unit"] == "evidence"
+    assert answer["hits"][0]["id"] == "red" and answer["unit"] == "evidence"
     assert {hit["id"] for hit in answer["hits"][1:3]} == {"blue", "cyan"}, "those with one of the words"
     assert answer["exact_words"] == ["havana", "1958"] and answer["warning"] is None
     assert "pixels" not in {reason["signal"] for hit in answer["hits"] for reason in hit["reasons"]}

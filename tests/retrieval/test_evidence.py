@@ -16,7 +16,7 @@ from subtext.errors import RequirementError
 from subtext.retrieval import evidence
 from subtext.retrieval.evidence import FULL_MATCH, Gatherer
 from subtext.retrieval.index import Index, Query
-from subtext.retrieval.ranker import FIXED, Ranker, stored_ranker
+from subtext.retrieval.ranker import FIXED, HIGHEST, Ranker, stored_ranker
 from subtext.retrieval.stores.facets import item_words
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.words import query_words, words
@@ -84,6 +84,7 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
             for signal, values in raw.items():
                 known = [value for value in values.values() if value is not None]
                 mean, spread = float(np.mean(known)), float(np.std(known))
+                spread = max(spread, (max(known) - mean) / HIGHEST) if signal in ("words", "fields") else spread
                 spread = spread if spread > 1e-9 * max(1, *map(abs, known)) else 1.0
                 asked = set(query_words(part.text or ""))
                 covered = max(len(asked & set(words(f"{rows[key]}"))) for key in keys) / max(1, len(asked))

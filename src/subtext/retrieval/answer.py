@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,7 +84,7 @@ def as_sentence(reasons: Sequence[Reason]) -> str:
     """
     positive = sorted((own for own in reasons if own.share is not None), key=lambda own: -own.amount)
     said = [f"{own.label} {100 * (own.share or 0):.0f} %" for own in positive]
-    against = [own.label for own in reasons if own.share is None and own.amount < 0]
+    against = [replace(own, text=None).label for own in reasons if own.amount < 0]
     return " · ".join([*said, *(["against: " + ", ".join(against)] if against else [])])
 
 

@@ -27,7 +27,7 @@ from subtext.retrieval.confidence import (
     percentile_of,
     sample,
 )
-from subtext.retrieval.ranker import SIGNALS, Moments, Ranker, Signal, Weights
+from subtext.retrieval.ranker import LEXICAL, SIGNALS, Moments, Ranker, Signal, Weights
 from subtext.retrieval.stores.facets import item_words
 from subtext.retrieval.stores.item import Hits, Side, Space
 from subtext.retrieval.stores.store import View
@@ -39,8 +39,8 @@ CANDIDATES = 10
 """Candidates of each signal per result, where not all items are scored."""
 LEAST_CANDIDATES = 200
 FULL_MATCH = 4.0
-"""Where the fields of an image have all words of a query, such as "1987-118", fields weigh 1 + so much times more; where
-they have a share, so much by its square. One word of a long sentence in a file name says little."""
+"""Where the fields of an image have all words of a query, such as "1987-118", fields weigh 1 + so much times more;
+where they have a share, so much by its square. One word of a long sentence in a file name says little."""
 COVERING = 10
 """Images with the best fields, by which it is told how many words of a query an image has."""
 
@@ -377,13 +377,9 @@ class Gatherer:
         return np.where(there, best_products(vectors[None], rows)[0].astype(np.float64), np.nan)
 
     def _moments(self, signal: Signal, values: Values, sampled: NDArray[np.int64]) -> Moments:
-        """The moments of a signal over the sample; of words with the best item, as few items have a rare word."""
-        own = values[sampled]
-        if signal in ("words", "fields") and len(values):
-            best = int(np.nanargmax(np.where(np.isnan(values), -1.0, values)))
-            if best not in sampled:
-                own = np.append(own, values[best])
-        return Moments.of(own)
+        """The moments of a signal over the sample."""
+        best = float(np.nanmax(values, initial=-np.inf)) if signal in LEXICAL else -np.inf
+        return Moments.of(values[sampled], best=best)
 
     def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """The best items of each signal of the positive parts."""

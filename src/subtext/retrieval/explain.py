@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from subtext.retrieval.answer import Reason
 from subtext.retrieval.confidence import best_products
 from subtext.retrieval.evidence import Gatherer, ItemScores, Part, PartScores
-from subtext.retrieval.ranker import OWN
-from subtext.retrieval.stores.item import StoredRow
+from subtext.retrieval.stores.item import Side, StoredRow
+from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import query_words, words
 
 SHOWN = 3
@@ -37,15 +37,18 @@ def explain(gatherer: Gatherer, scored: ItemScores, keys: NDArray[np.int64]) -> 
     reasons: list[list[Reason]] = [[] for _ in places]
     for part in scored.parts:
         lent = _lent_texts(gatherer, part.part, keys) if "neighbours" in part.values else {}
-        own = _own_texts(gatherer, part.part, keys) if side == "images" and {*OWN} & {*part.values} else {}
+        own = _own_texts(gatherer, part.part, keys) if side == "images" and "texts" in part.values else {}
+        said = _own_words(view, side, part.part, keys) if "words" in part.values else {}
         for number, place in enumerate(places):
             key = int(keys[number])
             for reason in _amounts(part, place):
                 about: Mapping[str, Any] = {}
                 if reason.value is None:
                     pass
-                elif reason.signal in OWN:
+                elif reason.signal == "texts":
                     about = own.get(key, {})
+                elif reason.signal == "words":
+                    about = said.get(key, {})
                 elif reason.signal == "neighbours":
                     about = lent.get(key, {})
                 elif reason.signal == "fields":
@@ -113,6 +116,19 @@ def _own_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict[
     rows = {row.key: row for row in view.rows("texts", keys=texts)}
     best = {image: max(own, key=lambda key: scores[key]) for image, own in partners.items()}
     return {image: {"id": rows[key].id, "text": rows[key].text} for image, key in best.items()}
+
+
+def _own_words(view: View, side: Side, part: Part, keys: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
+    """Key of an item -> the words of a query that its texts have."""
+    partners = view.partners("images", keys) if side == "images" else {key: [key] for key in keys.tolist()}
+    texts = sorted({key for own in partners.values() for key in own})
+    rows = {row.key: set(words(row.text or "")) for row in view.rows("texts", keys=texts)}
+    asked = list(dict.fromkeys(query_words(part.text or "")))
+    found = {}
+    for item, own in partners.items():
+        there = set().union(*(rows[key] for key in own if key in rows))
+        found[item] = {"text": ", ".join(word for word in asked if word in there) or None}
+    return found
 
 
 def _lent_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict[int, dict[str, Any]]:

@@ -32,7 +32,18 @@ from subtext.retrieval.confidence import (
 )
 from subtext.retrieval.evidence import Gatherer, Values, best_of
 from subtext.retrieval.made_queries import taken_out
-from subtext.retrieval.ranker import FIXED, SIGNALS, FitName, Moments, Ranker, Signal, Weights, last_keys, learn
+from subtext.retrieval.ranker import (
+    FIXED,
+    LEXICAL,
+    SIGNALS,
+    FitName,
+    Moments,
+    Ranker,
+    Signal,
+    Weights,
+    last_keys,
+    learn,
+)
 from subtext.retrieval.stores.item import SIDES
 from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.words import LENGTH, SATURATION, fold, query_words, words
@@ -279,11 +290,11 @@ def run_trials(
         lent, there = view.vectors_in("neighbours", keys)
         values["neighbours"] = np.where(there, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
     learnt = np.array([trial.learnt for trial in trials])
-    return Trials(keys, {s: _standardised(values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
+    return Trials(keys, {s: _standardised(s, values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
 
 
-def _standardised(values: Values) -> Values:
-    moments = [Moments.of(row) for row in values]
+def _standardised(signal: Signal, values: Values) -> Values:
+    moments = [Moments.of(row, best=float(np.nanmax(row)) if signal in LEXICAL else -np.inf) for row in values]
     means, deviations = (np.array([getattr(own, name) for own in moments]) for name in ("mean", "deviation"))
     return (values - means[:, None]) / deviations[:, None]
 

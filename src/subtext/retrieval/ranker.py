@@ -40,6 +40,10 @@ SIGNALS: tuple[Signal, ...] = get_args(Signal)
 OWN: tuple[Signal, ...] = ("texts", "words")
 """Signals of an image's own texts: it has all of them or none."""
 FitName = Literal["fixed weights", "made queries", "given pairs"]
+LEXICAL: tuple[Signal, ...] = ("words", "fields")
+"""Signals that most items have none of: their values are 0."""
+HIGHEST = 8.0
+"""Standard deviations that the best item may be above the mean by a signal of words."""
 PENALTY = 1e-3
 """L2 penalty on the squared weights, in units of one query."""
 
@@ -126,11 +130,13 @@ class Moments:
     deviation: float
 
     @staticmethod
-    def of(values: NDArray[np.float64]) -> Moments:
+    def of(values: NDArray[np.float64], *, best: float = -np.inf) -> Moments:
         """The moments of a signal.
 
         Args:
             values: (M) of the sample; NaN where an item lacks the signal.
+            best: Of words, the largest value of all items. A word that one item has would lift it by as many deviations
+                as the root of the number of items: it is at most `HIGHEST` above the mean.
 
         Returns:
             Mean and deviation.
@@ -138,11 +144,10 @@ class Moments:
         known = values[~np.isnan(values)]
         if not len(known):
             return Moments(0.0, 1.0)
-        deviation = float(known.std())
+        mean = float(known.mean())
+        deviation = max(float(known.std()), (best - mean) / HIGHEST)
         # Rounding leaves a deviation to values that are all equal.
-        return Moments(
-            float(known.mean()), deviation if deviation > 1e-9 * max(1.0, float(np.abs(known).max())) else 1.0
-        )
+        return Moments(mean, deviation if deviation > 1e-9 * max(1.0, float(np.abs(known).max())) else 1.0)
 
 
 @dataclass(frozen=True)
