@@ -493,7 +493,8 @@ class Index:
         encoder = manifest.encoder
         read = encoder is not None and bool(encoder.languages) and not is_foreign(language, encoder.languages)
         has_words = any(view.search_words(side, text, top=1) for side in SIDES)
-        decide = ("texts", "words", "fields", "neighbours") if read else ("words", "fields") if has_words else ()
+        decide: tuple[Signal, ...] = ("words", "fields") if has_words else ()
+        decide = ("texts", "words", "fields", "neighbours") if read else decide
         note = foreign_note(language, manifest.languages, by_encoder=read, by_words=has_words)
         return replace(query, signals=decide), note
 
