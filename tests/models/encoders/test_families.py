@@ -12,6 +12,7 @@ from typing import Any
 import made_data
 import numpy as np
 import pytest
+import siglip_pieces
 import tiny_models
 import torch
 import transformers
@@ -36,26 +37,6 @@ from subtext.training.setup import BuildContext
 LONG = "the red boats of the harbour " * 9
 TEXTS = ["a dog runs", "Two RED Boats", "ÉTÉ à l'Île, ΣΑΣ", LONG, "."]
 CONFIG = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-
-
-def sentencepiece(folder: Path, form: str) -> Path:
-    """A SigLIP of one layer in the form of the hub: its tokeniser is a file of sentencepiece."""
-    spm = pytest.importorskip("sentencepiece")
-    (folder / "words.txt").write_text("\n".join([string.ascii_lowercase, *TEXTS, *tiny_models.WORDS] * 20).lower())
-    spm.SentencePieceTrainer.train(
-        input=str(folder / "words.txt"), model_prefix=str(folder / "spiece"), vocab_size=64, pad_id=0, eos_id=1,
-        unk_id=2, bos_id=-1, minloglevel=3, hard_vocab_limit=False, character_coverage=1.0,
-    )  # fmt: skip
-    size = spm.SentencePieceProcessor(str(folder / "spiece.model")).get_piece_size()
-    tiny_models.hub_siglip(folder, size)
-    told = {"do_lower_case": True, "eos_token": "</s>", "model_input_names": ["input_ids"], "model_max_length": 16,
-            "pad_token": "</s>", "processor_class": "SiglipProcessor", "sp_model_kwargs": {}, "unk_token": "<unk>",
-            "tokenizer_class": "SiglipTokenizer"}  # fmt: skip
-    told |= {"backend": "sentencepiece"} if form == "5" else {"clean_up_tokenization_spaces": True}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    numbers = {"size": {"height": 32, "width": 32}, "resample": 3, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-    (folder / "preprocessor_config.json").write_text(json.dumps(numbers))
-    return folder
 
 
 def by_transformers(folder: Path, texts: list[str], **form: Any) -> torch.Tensor:
@@ -86,7 +67,7 @@ def test_siglip_2_folder_without_padding_in_config_is_read_as_trained(form: str,
 
 @pytest.mark.parametrize("form", ["4.5x", "5"])
 def test_siglip_folder_is_read_as_its_own_tokeniser_reads_it(form: str, tmp_path: Path) -> None:
-    folder = sentencepiece(tmp_path, form)
+    folder = siglip_pieces.write(tmp_path, form)
     opened = st.load(model=folder)
     torch.testing.assert_close(opened.embed_texts(TEXTS).vectors[:, 0], by_transformers(folder, TEXTS, **FULL))
     spec = opened.text.input_spec

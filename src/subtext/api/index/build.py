@@ -33,13 +33,15 @@ from subtext.api.options import (
     IndexPretrained,
     IndexRun,
     ModelOptions,
+    OnProgress,
     OptionalRun,
     Pretrained,
     TextPrompt,
 )
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
-from subtext.report.progress import each_once, meter, say
+from subtext.report.progress import each_once, meter, say, with_progress
 from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -51,16 +53,25 @@ if TYPE_CHECKING:
 
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
+    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
-    from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.manifest import EncoderRecord, Manifest
+    from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import Side
     from subtext.retrieval.stores.store import Store, Writer
 
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Data")]
+TextEncoder = Annotated[
+    str | None,
+    "Sentence encoder that compares texts with texts: starter, a folder, or none. Default: starter where it is "
+    "installed and there are texts.",
+    Metavar("NAME_OR_FOLDER"),
+    OptionGroup("Index"),
+]
 RecordedData = Annotated[
-    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
+    "str | Path | Dataset | Rows | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
 AllowDeleting = Annotated[
@@ -150,6 +161,7 @@ def _stay(number: int) -> str:
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def build_index(
     index: IndexArgument,
     data: IndexData = None,
@@ -164,12 +176,14 @@ def build_index(
         OptionGroup("Index"),
         Metavar("ADDRESS"),
     ] = None,
+    text_encoder: TextEncoder = None,
     cache: Annotated[
         str | Path | None,
         "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
+    progress: OnProgress = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
@@ -187,7 +201,11 @@ def build_index(
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
+        text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
+            sentence encoder, or none. Default: starter where it is installed and the data have texts.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -220,12 +238,20 @@ def build_index(
         raise SearchIndexError(
             f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
         )
-    store = create_store(index, new_manifest_of(work, opened, source)) if interrupted is None else interrupted
+    if interrupted is None:
+        encoder = _encoder_of(index, text_encoder, opened.pairs.texts.values, opened.model, quiet=work.quiet)
+        store = create_store(index, new_manifest_of(work, opened, source, encoder=encoder))
+    else:
+        store = interrupted
+        require_same_encoder(store, text_encoder)
     complete = False
     try:
         with store.writing("build") as writer:
             written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
+            refresh_spaces(writer, quiet=work.quiet)
+            writer.compact_large()
+            refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
@@ -294,6 +320,8 @@ def add_to_index(
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
+        refresh_spaces(writer, quiet=work.quiet)
+        refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
     return _change(store, "add", written, problems=opened.pairs.problems)
 
 
@@ -458,6 +486,7 @@ def move_index(
     """
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
+    from subtext.retrieval.machine_texts import copy_machine_texts
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -475,14 +504,16 @@ def move_index(
             if manifest.fingerprint == store.manifest.fingerprint:
                 raise RequirementError(f"{store.path} has the vectors of this model already")
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
-            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to))
+            encoder = _encoder_after_move(store, opened.model, manifest)
+            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to, encoder=encoder))
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.
-            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True)
+            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True, former=store)
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
+            copy_machine_texts(store, writer, opened.model)
             # What was deleted since an interrupted move began.
             prune(writer, {side: [name for name in writer.ids(side) if name not in only[side]] for side in SIDES})
     missing = sum(map(len, only.values())) - (0 if new is None else sum(new.counts.values()))
@@ -493,6 +524,9 @@ def move_index(
         )
     with new.writing("move") as writer:
         writer.compact_large()
+        refresh_spaces(writer, quiet=work.quiet)
+        writer.compact_large()
+        refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -533,10 +567,10 @@ def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
             if split == "all" or split in dataset.counts():
                 used |= names_of(dataset.split(split))
     with store.reading() as view:
-        items = [item for item in view.items("images", view.keys("images")) if item.captions]
+        items = [item for item in view.items("images", view.keys("images")) if item.own_texts]
 
     def without(used: set[str]) -> list[str]:
-        return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.captions])]
+        return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.own_texts])]
 
     images = without(learnt | selected)
     images = images if len(images) >= LEAST else without(learnt)
@@ -575,12 +609,11 @@ def open_source(
 
     verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
     opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
-    files = [
-        branch.input_spec.file.path
-        if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
-        else None
+    files: list[Any] = [
+        branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
     ]
+    files = [file.path if file is not None and not file.in_memory else file for file in files]
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     form = opened.pairs.form if isinstance(sources.data, Path) else ""
     sources = replace(sources, features=files[0], text_features=files[1], form=form or None)
@@ -620,13 +653,16 @@ def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes
     return unlike
 
 
-def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any]) -> Manifest:
+def new_manifest_of(
+    work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any], *, encoder: EncoderRecord | None = None
+) -> Manifest:
     """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors.
 
     Args:
         work: Model, data and split.
         opened: The model with its data.
         source: Where the items come from, as plain data.
+        encoder: The sentence encoder; None for none.
 
     Returns:
         The manifest.
@@ -649,7 +685,124 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
         model_name=pretrained["name"] if opened.record is None else opened.record.model,
         pretrained=pretrained,
         source=source,
+        encoder=encoder,
     )
+
+
+def _encoder_of(
+    index: str | Path, name: str | None, texts: Sequence[object], model: Model | None, *, quiet: bool
+) -> EncoderRecord | None:
+    """The sentence encoder of a new index, and a note on the choice.
+
+    Raises:
+        RequirementError: For an encoder that cannot be opened, and for a store that keeps no vectors of one.
+    """
+    from subtext.retrieval.sentences import NONE, choose_encoder, foreign_texts
+    from subtext.retrieval.stores.registry import store_class
+
+    kind = store_class(index)
+    if not kind.keeps_spaces:
+        if name in (None, NONE):
+            say(f"note: sentence encoder: none, since {kind.__name__} keeps no vectors of one", quiet=quiet)
+            return None
+        raise RequirementError(
+            Setting("text_encoder", name),
+            f" needs a store that keeps the vectors of a sentence encoder; {kind.__name__} keeps none; leave it out",
+        )
+    record, why = choose_encoder(name, texts, model)
+    for line in filter(None, (why, "" if record is None else foreign_texts(record, texts))):
+        say(f"note: {line}", quiet=quiet)
+    return record
+
+
+def require_same_encoder(store: Store, name: str | None) -> None:
+    """Require that an index has the sentence encoder that is named.
+
+    Args:
+        store: The index.
+        name: "starter", a folder, or "none"; None for that of the index.
+
+    Raises:
+        SearchIndexError: If it has another, or none.
+    """
+    record = store.manifest.encoder
+    own = "none" if record is None else record.name
+    if name is not None and own != (str(Path(name).expanduser().resolve()) if Path(name).is_dir() else name):
+        raise SearchIndexError(
+            f"{store.path} has the sentence encoder {own}; it got {name}; leave it out, or build another index"
+        )
+
+
+def _encoder_after_move(store: Store, model: Model, manifest: Manifest) -> EncoderRecord | None:
+    """The sentence encoder of an index that is moved to a model: the same one, as the new index has it."""
+    from subtext.retrieval.build import compared_width
+    from subtext.retrieval.sentences import describe_encoder, open_recorded
+
+    record = store.manifest.encoder
+    if record is None:
+        return None
+    record = describe_encoder(record.name, open_recorded(record, store.path), model)
+    return replace(record, compared=compared_width(model, manifest.width))
+
+
+def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
+    """Bring what an index has of the neighbours of its images up to date, with a meter.
+
+    Args:
+        writer: Of the index.
+        quiet: Whether no progress is shown.
+    """
+    from subtext.retrieval.neighbours import refresh, rows_due
+
+    if total := rows_due(writer.store):
+        with meter("neighbours", total, quiet=quiet) as progress:
+            refresh(writer, progress=progress)
+
+
+def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, quiet: bool = False) -> None:
+    """Fit the ranker of an index to its texts, where it has none of its own, or too much has changed since.
+
+    One that given pairs have taught is fitted again by `calibrate` alone.
+
+    Args:
+        writer: Of the index.
+        opened: The model of the index, with its record.
+        sources: Where the data are that the index is changed by.
+        quiet: Whether nothing is reported.
+    """
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.learning import fit_made, models_of
+    from subtext.retrieval.ranker import is_stale, store_ranker, stored_ranker
+
+    with writer.store.reading() as view:
+        try:
+            ranker = stored_ranker(view)
+        except SearchIndexError as problem:
+            say(f"note: {problem}; it is fitted again", quiet=quiet)
+            ranker = None
+        if ranker is not None and (ranker.fit == "given pairs" or not is_stale(view, ranker)):
+            return
+        if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
+            return
+        used, note = _names_learnt(opened.record, sources)
+        found = fit_made(view, models_of(writer.store, opened.model), used, note=note)
+    store_ranker(writer, found)
+    said = found.about.get("note", "")
+    count = found.about.get("queries", 0)
+    if found.fit == "made queries":
+        say(f"note: evidence is weighed by {count:,} queries made of its texts{said and '; '}{said}", quiet=quiet)
+    else:
+        say(f"note: evidence has {said}", quiet=quiet)
+
+
+def _names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
+    """Names of what a model was trained on, None for everything; and a note where nobody can say."""
+    if record is None:
+        return set(), ""
+    try:
+        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
+    except (DataError, RequirementError) as problem:
+        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
 
 
 def interrupted_build(index: str | Path) -> Store | None:
@@ -681,6 +834,7 @@ def _update(
     from subtext.data.features import FeatureInput
     from subtext.retrieval.build import WriteCounts, find_missing, model_fingerprint, prune
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.machine_texts import machine_rows
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -723,6 +877,8 @@ def _update(
         for _, opened, _ in readings:
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
+        with store.reading() as view:
+            keep["texts"] |= {row.id for row in machine_rows(view, keep["images"])}  # No data set has them.
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
         missing = find_missing(writer, keep, models, allowed=allowed)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
@@ -755,6 +911,9 @@ def _update(
             writer.finish(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
+        refresh_spaces(writer, quiet=work.quiet)
+        if readings:
+            refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
     left = [problem for problem in problems if problem.item not in unread["images"]]
     change = _change(store, "update", total, problems=left)
     return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
@@ -782,6 +941,7 @@ def _ingest(
     verify_files: bool = False,
     finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
+    former: Store | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
 ) -> WriteCounts:
@@ -800,11 +960,14 @@ def _ingest(
         verify_files: Read also files that look unchanged.
         finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
+        former: The index that is moved, whose sentence vectors are taken over.
         ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
+    from subtext.data.languages import foreign_texts
     from subtext.data.output_cache import OutputCache
-    from subtext.retrieval.build import ingest, keep_text_side
+    from subtext.retrieval.build import ingest
+    from subtext.retrieval.make_text_side import keep_text_side
 
     model, pairs = opened.model, opened.pairs
     total = len(pairs.images) + len(pairs.texts)
@@ -822,6 +985,7 @@ def _ingest(
             verify_files=verify_files,
             finish=finish,
             only=only,
+            former=former,
             cache=None if cache is None else OutputCache(Path(cache).expanduser()),
             note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
@@ -832,6 +996,8 @@ def _ingest(
     reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
+    if verb == "build" and (foreign := foreign_texts(pairs.texts.values, writer.manifest.languages)):
+        say(f"note: {foreign}; a query in another language is searched by its words alone", quiet=work.quiet)
     return written
 
 
@@ -948,13 +1114,15 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
     from subtext.evaluation import Protocol, evaluate_embeddings
     from subtext.evaluation.compare import compare, measured_of
     from subtext.models.similarity.cosine import Cosine
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.item import SIDES, machine_of
 
     with before.reading() as old, after.reading() as new:
         rows = old.rows("images", ids=list(new.keys_of("images", images)), links=True)
         texts = old.rows("texts", keys=sorted({key for row in rows for key in row.links}))
+        texts = [text for text in texts if not machine_of(text.metadata)]
         text_rows = {text.key: number for number, text in enumerate(texts)}
-        links = np.array([(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links], dtype=np.int64)
+        pairs = [(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links if key in text_rows]
+        links = np.array(pairs, dtype=np.int64)
         # What a text links is one group, as in a data set that was read.
         joined = components((image, len(rows) + text) for image, text in links.tolist())
         groups = np.array([joined.get(node, node) for node in range(len(rows) + len(texts))], dtype=np.int64)
@@ -968,8 +1136,8 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
             for side, items in zip(SIDES, sides, strict=True):
                 vectors = view.vectors_of(side, items.ids)
                 embedded.append(Embeddings(torch.from_numpy(vectors), torch.arange(len(vectors))))
-            pairs = Dataset(sides[0], sides[1], links, Path())
-            result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], pairs, protocol=Protocol(bootstrap=0))
+            dataset = Dataset(sides[0], sides[1], links, Path())
+            result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], dataset, protocol=Protocol(bootstrap=0))
             results.append(result)
     return compare(*([measured_of(result)] for result in results), figures=("recall@1", "recall@10"))
 
@@ -1017,6 +1185,7 @@ def import_index(
         Metavar("NAME_OR_FOLDER"),
     ] = None,
     text_prompt: TextPrompt = None,
+    text_encoder: TextEncoder = None,
 ) -> IndexReport:
     """Import vectors from a file into a new index, or into an index of the same model.
 
@@ -1033,6 +1202,7 @@ def import_index(
         model: Pretrained model that computed the vectors: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
+        text_encoder: Sentence encoder that compares texts with texts, as of `build`; the data set has the texts.
 
     Returns:
         Number of items put in.
@@ -1042,7 +1212,8 @@ def import_index(
             other vectors.
         SearchIndexError: If the index has another model or width.
     """
-    from subtext.retrieval.build import keep_text_side
+    from subtext.retrieval.make_text_side import keep_text_side
+    from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
@@ -1061,16 +1232,24 @@ def import_index(
                 f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run) or model (--model), or a "
                 "new folder"
             )
+        require_same_encoder(store, text_encoder)
     else:
-        store = create_store(index, manifest)
+        texts = () if dataset is None else dataset.texts.values
+        encoder = _encoder_of(index, text_encoder, texts, opened, quiet=False)
+        store = create_store(index, replace(manifest, encoder=encoder))
     with store.writing("import") as writer:
-        total = sum(map(len, content.ids.values()))
+        total, record = sum(map(len, content.ids.values())), writer.manifest.encoder
+        sentences = None if record is None else SentenceVectors(record, writer.store.path)
         job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
         for side in SIDES:
-            _put(writer, side, content, dataset, job)
+            _put(writer, side, content, dataset, job, sentences)
+        if sentences is not None:
+            sentences.keep(writer, () if dataset is None else dataset.texts.values)
         if opened is not None:
             keep_text_side(writer, opened, () if dataset is None else dataset.texts.values)
         writer.finish(job)
+        writer.compact_large()
+        refresh_spaces(writer)
         writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
     line = f"vectors of {items_counted(counts)} put in"
@@ -1230,7 +1409,14 @@ def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, nam
         )
 
 
-def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:
+def _put(
+    writer: Writer,
+    side: Side,
+    content: VectorFile,
+    dataset: Dataset | None,
+    job: int,
+    sentences: SentenceVectors | None,
+) -> None:
     """Put in the items of a side, and with the texts their links: those of the data set, else by the file's groups."""
     import numpy as np
 
@@ -1253,14 +1439,17 @@ def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | Non
         for row, name in enumerate(block):
             digest = hashlib.blake2b(np.ascontiguousarray(vectors[row]).tobytes(), digest_size=16).digest()
             entry, before = IndexEntry(name, digest, **about.get(name, {})), stored.get(name)
-            if before is None or before.content != digest:
+            if before is None or before.content != digest or before.text != entry.text:
                 new.append(entry)
                 rows.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
         names = set(block)
         block_links = [link for link in links if link[1] in names]
-        writer.put(Change(side, new, vectors[rows], amended, block_links), job=job, done=start + len(block))
+        change = Change(side, new, vectors[rows], amended, links=block_links)
+        if sentences is not None and side == "texts" and new:
+            change = replace(change, derived={"sentences": sentences(new)})
+        writer.put(change, job=job, done=start + len(block))
 
 
 def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, table
 from subtext.settings import Metavar, OptionGroup, command
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.retrieval.calibration import Calibration
     from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.ranker import Ranker
     from subtext.retrieval.stores.store import Store, View
 
 
@@ -78,7 +80,11 @@ class IndexInfo(Report):
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
+        from subtext.data.languages import MANY, named
+
         data: Mapping[str, Any] = self.manifest["data"]
+        codes: Sequence[str] = self.manifest.get("languages", ())
+        reads = "many" if MANY in codes else named(codes) if codes else "not known"
         pretrained: Mapping[str, str] = self.manifest.get("pretrained", {})
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
@@ -91,6 +97,8 @@ class IndexInfo(Report):
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
             ["run", self.manifest["run"] or "-"],
             ["model", self.manifest["model_name"] or "-"],
+            ["sentence encoder", _encoder_shown(self.manifest.get("encoder"))],
+            ["languages", reads],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
@@ -206,6 +214,7 @@ def delete_from_index(
     """
     from subtext.retrieval.condition import matching, parse
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.neighbours import refresh
     from subtext.retrieval.query import ids_of
     from subtext.retrieval.stores.item import SIDES, deletion_hash
     from subtext.retrieval.stores.registry import open_store
@@ -261,6 +270,7 @@ def delete_from_index(
             names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
+        refresh(writer)
         writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
@@ -476,7 +486,7 @@ def advice(store: Store) -> list[str]:
     ]
     facts = stats.facts
     if "segments" in facts:
-        for side in SIDES:
+        for side in facts["rows"]:
             if facts["dead_rows"][side] > DEAD * max(1, facts["rows"][side]):
                 reasons.append(f"{counted(facts['dead_rows'][side], 'vector')} of deleted {side} still on the disk")
             if facts["segments"][side] > MANY:
@@ -499,6 +509,14 @@ def vector_shape(manifest: Manifest) -> str:
     images, texts = manifest.views["images"], manifest.views["texts"]
     views = f"{images} x " if images == texts and images > 1 else f"{images} and {texts} x " if images != texts else ""
     return f"{views}{manifest.width}"
+
+
+def _encoder_shown(encoder: Mapping[str, Any] | None) -> str:
+    """The sentence encoder of an index, in words."""
+    if encoder is None:
+        return "none: texts are compared by the model and by their words alone"
+    reads = f", reads {' '.join(encoder['languages'])}" if encoder["languages"] else ""
+    return f"{encoder['name']}, {encoder['width']} numbers{reads}"
 
 
 def _fact(value: Any) -> str:
@@ -549,19 +567,22 @@ class CalibrationReport(Report):
         path: The index.
         plot: The path of its reliability plot.
         calibration: Directions, pairs, and the measurements of each direction.
+        ranker: How evidence is weighed by these pairs; None where too few of their images are in the index.
     """
 
     path: str
     plot: str
     calibration: Calibration
+    ranker: Ranker | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data.
 
         Returns:
-            index, plot, and the calibration.
+            index, plot, the calibration, and the ranker.
         """
-        return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json())}
+        ranker = None if self.ranker is None else json.loads(self.ranker.to_json())
+        return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json()), "ranker": ranker}
 
     def _lines(self) -> list[str]:
         data = self.calibration.data
@@ -579,14 +600,21 @@ class CalibrationReport(Report):
             )
         pairs = self.calibration.pairs
         error = f"calibration error {pairs['calibration_error']:.3f}"
-        return [*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"]
+        lines.append(f"  single pairs: {error}, {pairs['pairs']:,} right pairs")
+        if self.ranker is None:
+            lines.append("  evidence: weighed as before; too few of these images are in the index")
+        else:
+            measured = {} if self.ranker.direction is None else self.ranker.direction.metrics
+            said = f"calibration error {measured['calibration_error']:.3f}" if measured else self.ranker.about["note"]
+            lines.append(f"  evidence: weighed by {self.ranker.about['queries']:,} of these texts{said and '; '}{said}")
+        return [*lines, f"plot: {self.plot}"]
 
 
 @command(defaults=DEFAULTS)
 def calibrate_index(
     index: IndexArgument,
     *,
-    data: Annotated[str | Path | Dataset, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
+    data: Annotated[str | Path | Dataset | Rows, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
         bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS
@@ -646,7 +674,34 @@ def calibrate_index(
         for side, direction in calibration.directions.items()
     ]
     plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
-    return CalibrationReport(str(store.path), plot, calibration)
+    return CalibrationReport(str(store.path), plot, calibration, _teach(store, opened, calibration, source, seed))
+
+
+def _teach(
+    store: Store, opened: LoadedRun, calibration: Calibration, source: Mapping[str, Any], seed: int
+) -> Ranker | None:
+    """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.learning import fit_given, models_of
+    from subtext.retrieval.ranker import store_ranker
+
+    if isinstance(opened.model.text.input_spec, FeatureInput):
+        return None
+    with store.reading() as view:
+        ranker = fit_given(view, opened.pairs, models_of(store, opened.model), data=source, seed=seed)
+    if ranker is None:
+        return None
+    pixels = calibration.directions.get("images")
+    if ranker.direction is not None and pixels is not None:
+        errors = [own.metrics["calibration_error"] for own in (ranker.direction, pixels)]
+        if errors[0] > errors[1]:
+            note = (
+                f"no probability: its calibration error would be {errors[0]:.3f}, and {errors[1]:.3f} by pixels alone"
+            )
+            ranker = replace(ranker, direction=None, about={**ranker.about, "note": note})
+    with store.writing("calibrate") as writer:
+        store_ranker(writer, ranker)
+    return ranker
 
 
 def names_of(pairs: Dataset) -> set[str]:

@@ -21,6 +21,13 @@ from subtext.text_helpers import counted, listed
 
 Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
+DerivedSpace = Literal["sentences", "neighbours"]
+Space = Literal["images", "texts", "sentences", "neighbours"]
+SPACES: tuple[Space, Space, Space, Space] = ("images", "texts", "sentences", "neighbours")
+"""What an index holds vectors of: its two sides, and two spaces derived from them; see `DerivedRow`."""
+DERIVED: tuple[DerivedSpace, DerivedSpace] = ("sentences", "neighbours")
+MACHINE = "machine_text"
+"""Metadata of a text that a machine wrote: what wrote it, "ocr" or "captioner"."""
 
 
 def opposite(side: Side) -> Side:
@@ -33,6 +40,18 @@ def opposite(side: Side) -> Side:
         The other of the two sides.
     """
     return SIDES[1 - SIDES.index(side)]
+
+
+def side_of(space: Space) -> Side:
+    """The side whose items a space has vectors of.
+
+    Args:
+        space: One of `SPACES`.
+
+    Returns:
+        "images" or "texts".
+    """
+    return "images" if space in ("images", "neighbours") else "texts"
 
 
 @dataclass(frozen=True)
@@ -74,7 +93,7 @@ class IndexEntry:
         """16 bytes that change with everything that is stored of the item: what `verify` compares.
 
         Args:
-            side: Number of the side in `SIDES`.
+            side: Number of the side in `SPACES`.
             key: Key of the item in the index.
 
         Returns:
@@ -138,17 +157,38 @@ class StoredRow:
         """
         return stored_object(self.metadata, f"item {self.id!r}")
 
+    @property
+    def shown(self) -> str | None:
+        """The text as it is shown: behind what wrote it, in brackets, if a machine did."""
+        writer = machine_of(self.metadata)
+        return f"[{writer}] {self.text}" if writer and self.text is not None else self.text
+
     def is_intact(self, side: int) -> bool:
         """Whether the digest fits the row, and the metadata can be read.
 
         Args:
-            side: Number of the side in `SIDES`.
+            side: Number of the side in `SPACES`.
 
         Returns:
             True for an intact row.
         """
         columns = (self.key, side, self.id, self.path, self.text, self.metadata, self.content, self.stamp)
         return item_digest(columns) == self.digest and json_object(self.metadata) is not None
+
+
+def machine_of(metadata: str) -> str:
+    """What wrote a text.
+
+    Args:
+        metadata: Of the text, as JSON.
+
+    Returns:
+        "ocr" or "captioner"; "" for a text of people.
+    """
+    if f'"{MACHINE}"' not in metadata:
+        return ""
+    writer = (json_object(metadata) or {}).get(MACHINE)
+    return writer if isinstance(writer, str) else ""
 
 
 @dataclass(frozen=True)
@@ -159,8 +199,9 @@ class Item:
         key: Key of the item in the index.
         id: Name of the item, unique on its side.
         path: Of an image, relative to the root of the index; None for an item without a file.
-        captions: The texts of an image; for a text hit, the text itself.
+        captions: The texts of an image as they are shown, those of machines last; for a text hit, the text itself.
         metadata: As it was put in; of a text also "images", the ids of its images.
+        machine_texts: How many of the captions a machine wrote.
     """
 
     key: int
@@ -168,6 +209,12 @@ class Item:
     path: str | None
     captions: list[str]
     metadata: dict[str, Any]
+    machine_texts: int = 0
+
+    @property
+    def own_texts(self) -> list[str]:
+        """The captions that people wrote."""
+        return self.captions[: len(self.captions) - self.machine_texts]
 
 
 @dataclass(frozen=True)
@@ -214,6 +261,42 @@ class JobUpdate:
 
 
 @dataclass(frozen=True)
+class DerivedRow:
+    """A row of a derived space: what an index computes of an item, beside the model's vectors.
+
+    "sentences"   the vector of a text by the sentence encoder of the index
+    "neighbours"  of an image the mean of the texts of its nearest images that have texts; see `retrieval.neighbours`
+
+    A store holds it as a row of its own, with a key of its own, the id of the item, and the key of the item as its
+    content. It goes in the change that removes what it was computed of: the item, one of the images that are near it,
+    or a text of these.
+
+    Attributes:
+        vector: (E) float32, of unit length.
+        near: Keys of the images whose texts it was computed of, nearest first.
+        cosines: Of the image and these.
+    """
+
+    vector: NDArray[np.float32]
+    near: Sequence[int] = ()
+    cosines: Sequence[float] = ()
+
+    def entry(self, name: str, owner: int) -> IndexEntry:
+        """The row as a store has it; an image is found by those that are near it, but not by the cosines.
+
+        Args:
+            name: Id of the item.
+            owner: Key of the item.
+
+        Returns:
+            An entry with "near" and "cosines" as its metadata.
+        """
+        # What lies in a list in a list is no value to filter by.
+        metadata = {"near": list(self.near), "cosines": [list(self.cosines)]} if self.near else {}
+        return IndexEntry(name, owner.to_bytes(8, "big"), metadata=metadata)
+
+
+@dataclass(frozen=True)
 class Change:
     """A change of one side, which is made completely or not at all.
 
@@ -233,6 +316,10 @@ class Change:
         remembered: Hashes of items that count as deleted; see `deletion_hash`.
         job: What the journal notes with the change.
         documents: Name -> text that the index keeps beside its items, such as a calibration.
+        derived: Space -> id of an item -> its row there, in the place of a former one. Items may be among the entries;
+            those that are not in the index get none.
+        since: Random number of the change that the derived rows were computed after: a store refuses them where another
+            change came between. None where they depend on the entries alone.
     """
 
     side: Side = "images"
@@ -248,6 +335,8 @@ class Change:
     remembered: Sequence[bytes] = ()
     job: JobUpdate | None = None
     documents: Mapping[str, str] = field(default_factory=dict)
+    derived: Mapping[DerivedSpace, Mapping[str, DerivedRow]] = field(default_factory=dict)
+    since: str | None = None
 
     def without(self, deleted: Collection[bytes]) -> Change:
         """The change without entries that count as deleted.
@@ -452,7 +541,7 @@ def facet_sum(side: int, name: str, value: str | int | float, written: str, key:
     """The checksum of a facet; the sum over all facets, in any order, shows whether any is missing.
 
     Args:
-        side: Number of the side in `SIDES`.
+        side: Number of the side in `SPACES`.
         name: The field.
         value: One value of the field, a text folded.
         written: The value as it was put in; "" where the other says it.
