@@ -253,7 +253,7 @@ def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool)
 
 
 def named(view: View, side: Side, text: str, shown: Sequence[str]) -> tuple[str, ...]:
-    """A note where a query is the id of an item, such as an inventory number: an id is no text of its item.
+    """A note where a query is an id with a figure, such as an inventory number: an id is no text of its item.
 
     Args:
         view: The index at one moment.
@@ -264,6 +264,8 @@ def named(view: View, side: Side, text: str, shown: Sequence[str]) -> tuple[str,
     Returns:
         A sentence per item whose id is the text, or folded alike.
     """
+    if not any(sign.isdigit() for sign in text):
+        return ()  # A word that is an id as well: who asks for it means the word.
     ids = [name for name in view.folded(side, [text]).get(text, ()) if name not in shown]
     return tuple(
         f"{'an' if side == 'images' else 'a'} {side[:-1]} has the id {name!r}: `id = {name}` as a condition finds it"
