@@ -149,7 +149,9 @@ def train(
         from subtext.models.encoders.hub import require_model
 
         require_model(str(options["model"]))
+    from subtext.data.languages import foreign_texts
     from subtext.models.checkpoint import RECORD, Record, load_record
+    from subtext.models.encoders.languages import languages_read
     from subtext.recipes.choose import choose_encoders
     from subtext.training.loop import fit, rehearse
     from subtext.training.run_folder import start_run
@@ -168,6 +170,8 @@ def train(
     if objects:
         given = ", ".join(f"'{option}': ..." for option in objects)
         chosen += [f"the run does not hold {' and '.join(objects)}; open it with open_run(RUN, options={{{given}}})"]
+    if foreign := foreign_texts(pairs.train.texts.values, languages_read(setup.model.text, trained=False)):
+        chosen += [f"note: {foreign}"]
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
     choose_device(run.device)
     if dry_run:

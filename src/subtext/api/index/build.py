@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
+    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import EncoderRecord, Manifest
@@ -250,6 +251,7 @@ def build_index(
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
             writer.compact_large()
+            refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
@@ -319,6 +321,7 @@ def add_to_index(
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
         refresh_spaces(writer, quiet=work.quiet)
+        refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
     return _change(store, "add", written, problems=opened.pairs.problems)
 
 
@@ -483,6 +486,7 @@ def move_index(
     """
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
+    from subtext.retrieval.machine_texts import copy_machine_texts
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -509,6 +513,7 @@ def move_index(
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
+            copy_machine_texts(store, writer, opened.model)
             # What was deleted since an interrupted move began.
             prune(writer, {side: [name for name in writer.ids(side) if name not in only[side]] for side in SIDES})
     missing = sum(map(len, only.values())) - (0 if new is None else sum(new.counts.values()))
@@ -521,6 +526,7 @@ def move_index(
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
         writer.compact_large()
+        refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -561,10 +567,10 @@ def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
             if split == "all" or split in dataset.counts():
                 used |= names_of(dataset.split(split))
     with store.reading() as view:
-        items = [item for item in view.items("images", view.keys("images")) if item.captions]
+        items = [item for item in view.items("images", view.keys("images")) if item.own_texts]
 
     def without(used: set[str]) -> list[str]:
-        return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.captions])]
+        return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.own_texts])]
 
     images = without(learnt | selected)
     images = images if len(images) >= LEAST else without(learnt)
@@ -757,6 +763,52 @@ def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
             )
 
 
+def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, quiet: bool = False) -> None:
+    """Fit the ranker of an index to its texts, where it has none of its own, or too much has changed since.
+
+    One that given pairs have taught is fitted again by `calibrate` alone.
+
+    Args:
+        writer: Of the index.
+        opened: The model of the index, with its record.
+        sources: Where the data are that the index is changed by.
+        quiet: Whether nothing is reported.
+    """
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.learning import fit_made, models_of
+    from subtext.retrieval.ranker import is_stale, store_ranker, stored_ranker
+
+    with writer.store.reading() as view:
+        try:
+            ranker = stored_ranker(view)
+        except SearchIndexError as problem:
+            say(f"note: {problem}; it is fitted again", quiet=quiet)
+            ranker = None
+        if ranker is not None and (ranker.fit == "given pairs" or not is_stale(view, ranker)):
+            return
+        if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
+            return
+        used, note = _names_learnt(opened.record, sources)
+        found = fit_made(view, models_of(writer.store, opened.model), used, note=note)
+    store_ranker(writer, found)
+    said = found.about.get("note", "")
+    count = found.about.get("queries", 0)
+    if found.fit == "made queries":
+        say(f"note: evidence is weighed by {count:,} queries made of its texts{said and '; '}{said}", quiet=quiet)
+    else:
+        say(f"note: evidence has {said}", quiet=quiet)
+
+
+def _names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
+    """Names of what a model was trained on, None for everything; and a note where nobody can say."""
+    if record is None:
+        return set(), ""
+    try:
+        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
+    except (DataError, RequirementError) as problem:
+        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
+
+
 def interrupted_build(index: str | Path) -> Store | None:
     """The index of an interrupted build; None where there is no index, or a finished one.
 
@@ -786,6 +838,7 @@ def _update(
     from subtext.data.features import FeatureInput
     from subtext.retrieval.build import WriteCounts, find_missing, model_fingerprint, prune
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.machine_texts import machine_rows
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -828,6 +881,8 @@ def _update(
         for _, opened, _ in readings:
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
+        with store.reading() as view:
+            keep["texts"] |= {row.id for row in machine_rows(view, keep["images"])}  # No data set has them.
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
         missing = find_missing(writer, keep, models, allowed=allowed)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
@@ -861,6 +916,8 @@ def _update(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
         refresh_spaces(writer, quiet=work.quiet)
+        if readings:
+            refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
     left = [problem for problem in problems if problem.item not in unread["images"]]
     change = _change(store, "update", total, problems=left)
     return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
@@ -911,6 +968,7 @@ def _ingest(
         ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
+    from subtext.data.languages import foreign_texts
     from subtext.data.output_cache import OutputCache
     from subtext.retrieval.build import ingest
     from subtext.retrieval.make_text_side import keep_text_side
@@ -942,6 +1000,8 @@ def _ingest(
     reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
+    if verb == "build" and (foreign := foreign_texts(pairs.texts.values, writer.manifest.languages)):
+        say(f"note: {foreign}; a query in another language is searched by its words alone", quiet=work.quiet)
     return written
 
 
@@ -1058,13 +1118,15 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
     from subtext.evaluation import Protocol, evaluate_embeddings
     from subtext.evaluation.compare import compare, measured_of
     from subtext.models.similarity.cosine import Cosine
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.item import SIDES, machine_of
 
     with before.reading() as old, after.reading() as new:
         rows = old.rows("images", ids=list(new.keys_of("images", images)), links=True)
         texts = old.rows("texts", keys=sorted({key for row in rows for key in row.links}))
+        texts = [text for text in texts if not machine_of(text.metadata)]
         text_rows = {text.key: number for number, text in enumerate(texts)}
-        links = np.array([(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links], dtype=np.int64)
+        pairs = [(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links if key in text_rows]
+        links = np.array(pairs, dtype=np.int64)
         # What a text links is one group, as in a data set that was read.
         joined = components((image, len(rows) + text) for image, text in links.tolist())
         groups = np.array([joined.get(node, node) for node in range(len(rows) + len(texts))], dtype=np.int64)
@@ -1078,8 +1140,8 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
             for side, items in zip(SIDES, sides, strict=True):
                 vectors = view.vectors_of(side, items.ids)
                 embedded.append(Embeddings(torch.from_numpy(vectors), torch.arange(len(vectors))))
-            pairs = Dataset(sides[0], sides[1], links, Path())
-            result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], pairs, protocol=Protocol(bootstrap=0))
+            dataset = Dataset(sides[0], sides[1], links, Path())
+            result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], dataset, protocol=Protocol(bootstrap=0))
             results.append(result)
     return compare(*([measured_of(result)] for result in results), figures=("recall@1", "recall@10"))
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.retrieval.calibration import Calibration
     from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.ranker import Ranker
     from subtext.retrieval.stores.store import Store, View
 
 
@@ -79,7 +80,11 @@ class IndexInfo(Report):
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
+        from subtext.data.languages import MANY, named
+
         data: Mapping[str, Any] = self.manifest["data"]
+        codes: Sequence[str] = self.manifest.get("languages", ())
+        reads = "many" if MANY in codes else named(codes) if codes else "not known"
         pretrained: Mapping[str, str] = self.manifest.get("pretrained", {})
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
@@ -93,6 +98,7 @@ class IndexInfo(Report):
             ["run", self.manifest["run"] or "-"],
             ["model", self.manifest["model_name"] or "-"],
             ["sentence encoder", _encoder_shown(self.manifest.get("encoder"))],
+            ["languages", reads],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
@@ -563,19 +569,22 @@ class CalibrationReport(Report):
         path: The index.
         plot: The path of its reliability plot.
         calibration: Directions, pairs, and the measurements of each direction.
+        ranker: How evidence is weighed by these pairs; None where too few of their images are in the index.
     """
 
     path: str
     plot: str
     calibration: Calibration
+    ranker: Ranker | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data.
 
         Returns:
-            index, plot, and the calibration.
+            index, plot, the calibration, and the ranker.
         """
-        return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json())}
+        ranker = None if self.ranker is None else json.loads(self.ranker.to_json())
+        return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json()), "ranker": ranker}
 
     def _lines(self) -> list[str]:
         data = self.calibration.data
@@ -593,7 +602,14 @@ class CalibrationReport(Report):
             )
         pairs = self.calibration.pairs
         error = f"calibration error {pairs['calibration_error']:.3f}"
-        return [*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"]
+        lines.append(f"  single pairs: {error}, {pairs['pairs']:,} right pairs")
+        if self.ranker is None:
+            lines.append("  evidence: weighed as before; too few of these images are in the index")
+        else:
+            measured = {} if self.ranker.direction is None else self.ranker.direction.metrics
+            said = f"calibration error {measured['calibration_error']:.3f}" if measured else self.ranker.about["note"]
+            lines.append(f"  evidence: weighed by {self.ranker.about['queries']:,} of these texts{said and '; '}{said}")
+        return [*lines, f"plot: {self.plot}"]
 
 
 @command(defaults=DEFAULTS)
@@ -660,7 +676,34 @@ def calibrate_index(
         for side, direction in calibration.directions.items()
     ]
     plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
-    return CalibrationReport(str(store.path), plot, calibration)
+    return CalibrationReport(str(store.path), plot, calibration, _teach(store, opened, calibration, source, seed))
+
+
+def _teach(
+    store: Store, opened: LoadedRun, calibration: Calibration, source: Mapping[str, Any], seed: int
+) -> Ranker | None:
+    """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.learning import fit_given, models_of
+    from subtext.retrieval.ranker import store_ranker
+
+    if isinstance(opened.model.text.input_spec, FeatureInput):
+        return None
+    with store.reading() as view:
+        ranker = fit_given(view, opened.pairs, models_of(store, opened.model), data=source, seed=seed)
+    if ranker is None:
+        return None
+    pixels = calibration.directions.get("images")
+    if ranker.direction is not None and pixels is not None:
+        errors = [own.metrics["calibration_error"] for own in (ranker.direction, pixels)]
+        if errors[0] > errors[1]:
+            note = (
+                f"no probability: its calibration error would be {errors[0]:.3f}, and {errors[1]:.3f} by pixels alone"
+            )
+            ranker = replace(ranker, direction=None, about={**ranker.about, "note": note})
+    with store.writing("calibrate") as writer:
+        store_ranker(writer, ranker)
+    return ranker
 
 
 def names_of(pairs: Dataset) -> set[str]:
