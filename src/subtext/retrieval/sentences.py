@@ -22,7 +22,7 @@ from subtext.data.text import SubwordInput
 from subtext.data.words import UNKNOWN, guess_language
 from subtext.errors import RequirementError, SearchIndexError, Setting
 from subtext.retrieval.manifest import EncoderRecord
-from subtext.retrieval.stores.item import DerivedRow, IndexEntry
+from subtext.retrieval.stores.item import DerivedRow, IndexEntry, has_direction
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.text_side import TextSide
 from subtext.text_helpers import install_hint
@@ -328,7 +328,8 @@ class SentenceVectors:
                 self.encoder, self.encoder.text, items, Path(), cache=self.cache, note=self.note, reading=(64, 0)
             )
             vectors |= zip(missing, embedded.vectors[:, 0].float().numpy(), strict=True)
-        return {name: DerivedRow(vectors[name]) for name in texts}
+        # A text without a direction is compared with nothing.
+        return {name: DerivedRow(vectors[name]) for name in texts if has_direction(vectors[name][None, None])[0]}
 
     def _kept(self, texts: Mapping[str, str]) -> dict[str, NDArray[np.float32]]:
         """Id -> vector of those texts that the former index has."""

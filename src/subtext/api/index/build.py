@@ -756,7 +756,11 @@ def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
 
     if total := rows_due(writer.store):
         with meter("neighbours", total, quiet=quiet) as progress:
-            refresh(writer, progress=progress)
+            complete = refresh(writer, progress=progress)
+        if not complete:
+            say(
+                "note: others change the index: neighbours of some images are computed by the next command", quiet=quiet
+            )
 
 
 def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, quiet: bool = False) -> None:

@@ -270,11 +270,13 @@ def delete_from_index(
             names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
-        refresh(writer)
+        complete = refresh(writer)
         writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
         line += "; `subtext index compact` removes their vectors from the disk"
+    if not complete:
+        line += "; others change the index: neighbours of some images are computed by the next command"
     return IndexReport(str(store.path), (line, *advice(store)), dict[str, int](counts.items()))
 
 
