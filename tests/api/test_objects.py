@@ -480,6 +480,44 @@ def test_objects_unknown_options_name_the_near_one(call: Callable[[], Any], near
         call()
 
 
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: st.read(Numbered), r"it got the class Numbered; give an object: Numbered\(\.\.\.\)"),
+        (lambda: st.train("dual", data=ROWS, out="a", options=["a"]), "options needs a mapping"),
+        (
+            lambda: st.train("dual", data=ROWS, out="a", plan="a"),
+            "plan needs a Plan, or a mapping of its fields; it got 'a'",
+        ),
+        (
+            lambda: st.train("dual", data=ROWS, out="a", options={"image": Squares}),
+            "image needs an object; it got the class",
+        ),
+        (lambda: st.evaluate("a", ROWS, protocol=5), "protocol needs a Protocol"),
+        (lambda: st.evaluate("a", ROWS, config=5), "config needs a ComputeConfig, or a mapping"),
+        (lambda: st.evaluate(Squares(), ROWS), "model needs the folder of a run, a Run, or the name"),
+        (lambda: st.open_run(5), "path needs the folder of a run"),
+        (lambda: st.load(5), "run needs the folder of a run"),
+        (lambda: st.search(5, "a"), "index needs a folder, an address, or what open_index returned"),
+        (lambda: st.compare(5, 5), "first needs a Result of evaluate or its JSON file"),
+    ],
+)
+def test_objects_of_another_kind_get_one_sentence(call: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(SubtextError, match=sentence):
+        call()
+
+
+def test_objects_as_queries_of_any_library(index: st.Index) -> None:
+    import pandas
+
+    for queries in (np.array(["a", "b"]), pandas.Series(["a", "b"]), (text for text in "ab")):
+        assert len(st.search(index, queries)) == 2
+    with pytest.raises(RequirementError, match="where needs a condition such as"):
+        index.search("a", where=5)  # type: ignore[call-overload]
+    with pytest.raises(SubtextError, match=r"an array of uint8|precomputed image features"):
+        index.search(image=torch.zeros(3, 4, 4))
+
+
 def test_objects_progress_is_called_to_the_end(photos: Path, tmp_path: Path) -> None:
     run = st.train("dual", data=photos / "pairs.jsonl", out=tmp_path / "run", quiet=True, **SMALL)
     everything = 4 * len(ROWS)
