@@ -183,6 +183,10 @@ def evaluate(
     from subtext.evaluation import Protocol
     from subtext.evaluation.metrics import metrics_of
 
+    if protocol is not None and not isinstance(protocol, Protocol):
+        raise ArgumentError(
+            f"protocol needs a Protocol, as in Protocol(folds=5); it got {protocol!r:.60}", field="protocol"
+        )
     work, files = subject_of(
         model,
         data,
@@ -194,10 +198,6 @@ def evaluate(
         config=config,
         quiet=quiet,
     )
-    if protocol is not None and not isinstance(protocol, Protocol):
-        raise ArgumentError(
-            f"protocol needs a Protocol, as in Protocol(folds=5); it got {protocol!r:.60}", field="protocol"
-        )
     chosen, protocol = metrics_of(metrics), protocol or Protocol()
     _require_against(chosen)
     apart = [metric for metric in chosen if metric.truth in ("neighbours", "space")]
