@@ -33,6 +33,7 @@ class ArrowStream(Protocol):
 
 
 @runtime_checkable
+@runtime_checkable
 class Indexed(Protocol):
     """Rows by number, as a torch `Dataset` has them."""
 
