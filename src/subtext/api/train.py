@@ -138,6 +138,10 @@ def train(
         ... )  # doctest: +SKIP
     """
     data = DataConfig.of(data)
+    if not isinstance(options, Mapping | None):
+        raise ArgumentError(
+            f"options needs a mapping, as in {{'embed_dim': 512}}; it got {options!r:.60}", field="options"
+        )
     options, objects = split_objects(options or {})
     assert isinstance(plan, Plan) and isinstance(run, RunConfig)  # A mapping has become one.
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
