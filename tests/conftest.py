@@ -117,7 +117,8 @@ def starter_chosen() -> None:
 def no_starter_chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """`auto` takes no starter tower in other tests: they would run for seconds, and differ where none is installed."""
     if "starter_chosen" not in request.fixturenames:
-        monkeypatch.setattr("subtext.recipes.choose.is_installed", lambda side: False)
+        for module in ("subtext.recipes.choose", "subtext.retrieval.sentences"):
+            monkeypatch.setattr(f"{module}.is_installed", lambda side: False)
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,7 @@ from subtext.api.index.maintain import (
     restore_index as restore_index,
     verify_index as verify_index,
 )
+from subtext.api.interpolate import Interpolation as Interpolation, interpolate_run as interpolate_run
 from subtext.api.load import (
     Run as Run,
     from_pretrained as from_pretrained,
@@ -57,6 +58,7 @@ from subtext.api.neighbours import (
     show_neighbours as show_neighbours,
 )
 from subtext.api.prepare import (
+    Deduplicated as Deduplicated,
     JoinedFeatures as JoinedFeatures,
     PreparedDataset as PreparedDataset,
     check_dataset as check_dataset,
@@ -98,6 +100,7 @@ from subtext.recipes.catalogue import register_method as register_method
 from subtext.recipes.parts import replace_terms as replace_terms
 from subtext.retrieval.index import Answer as Answer, Hit as Hit, Index as Index, Query as Query
 from subtext.server.serve import serve as serve
+from subtext.server.serve_mcp import serve_mcp as serve_mcp
 from subtext.training.plan import Plan as Plan, RunConfig as RunConfig
 from subtext.version import __version__ as __version__
 

@@ -65,6 +65,22 @@ FAULTS = {
     "filters that keep former values": Fault(
         FOLDER, 'rows)\n        self.add_to("facets", -', 'rows[1:])\n        self.add_to("facets", -'
     ),
+    "a move that keeps what was replaced": Fault(
+        "retrieval/stores/store.py", "moving.delete(side, changed, keep_texts", "moving.delete(side, [], keep_texts"
+    ),
+    "a deletion that an update undoes": Fault(
+        "retrieval/build.py", "unless_deleted=not again", "unless_deleted=False", store="postgresql"
+    ),
+    "a folder that is guessed anew": Fault("data/config.py", "            form=self.form,\n", ""),
+    "a change of two commits": Fault(
+        FOLDER,
+        "            yield\n            self.count_change()\n",
+        "            yield\n        with self.tables.transaction(write=True):\n            self.count_change()\n",
+    ),
+    "an order of jobs by the clock": Fault(
+        "api/index/maintain.py", "        jobs = journal(view)\n    sources",
+        "        jobs = sorted(journal(view), key=lambda job: job.finished or job.started)\n    sources",
+    ),
 }  # fmt: skip
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import EvaluationSubject, ModelSource, open_subject
-from subtext.api.options import DEFAULTS, DataOptions, OptionalRun, Pretrained, TextPrompt
+from subtext.api.options import DEFAULTS, DataOptions, OnProgress, OptionalRun, Pretrained, TextPrompt
 from subtext.errors import ArgumentError
+from subtext.report.progress import with_progress
 from subtext.report.text_table import Report
 from subtext.settings import Metavar, OptionGroup, command
 from subtext.text_helpers import counted, size
@@ -81,6 +82,19 @@ class EmbeddedDataset(Report):
             ]
         )
 
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """The items as plain data, images first.
+
+        Yields:
+            "modality", "id", "group", "split" and "vector" of each; of a probabilistic model also "uncertainty".
+        """
+        columns = {"image": _columns(self.images, self.image_vectors), "text": _columns(self.texts, self.text_vectors)}
+        for modality, of_modality in columns.items():
+            names = [name.removesuffix("s") for name in of_modality]
+            for values in zip(*of_modality.values(), strict=True):
+                plain = [value.tolist() if hasattr(value, "tolist") else str(value) for value in values]
+                yield {"modality": modality, **dict(zip(names, plain, strict=True))}
+
     def save(self, path: str | Path) -> EmbeddedDataset:
         """Write a .npz or .parquet file. A failed write leaves no file.
 
@@ -104,6 +118,7 @@ class EmbeddedDataset(Report):
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def embed(
     run: OptionalRun = None,
     *,
@@ -113,6 +128,7 @@ def embed(
     out: Annotated[
         str | Path | None, "A .npz or .parquet file to write.", OptionGroup("Output"), Metavar("FILE")
     ] = None,
+    progress: OnProgress = None,
     **options: Unpack[DataOptions],
 ) -> EmbeddedDataset:
     """Compute the vectors of a data set's images and texts, and write them to a file.
@@ -130,6 +146,8 @@ def embed(
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split to embed; all: the complete data set.
         out: A .npz or .parquet file to write.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
             `--help` lists them.
 

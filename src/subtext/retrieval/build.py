@@ -29,10 +29,12 @@ from subtext.errors import DataError, RequirementError, SearchIndexError, Subtex
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
 from subtext.models.encoders.languages import languages_read
+from subtext.models.heads.gaussian import DistanceVectors
 from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
 from subtext.retrieval.journal import deleted_before, journal
-from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.manifest import EncoderRecord, Manifest
+from subtext.retrieval.sentences import SentenceVectors
 from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.text_helpers import install_hint
@@ -125,6 +127,7 @@ def new_manifest(
     model_name: str = "",
     pretrained: Mapping[str, str] | None = None,
     source: Mapping[str, Any] | None = None,
+    encoder: EncoderRecord | None = None,
 ) -> Manifest:
     """The manifest of a new index of vectors of a model.
 
@@ -137,11 +140,14 @@ def new_manifest(
         model_name: Recipe or pretrained model; see `Manifest`.
         pretrained: Name, revision and prompt of a pretrained model; see `Manifest`.
         source: Where the first items come from, as plain data.
+        encoder: The sentence encoder; None for none.
 
     Returns:
         The manifest, with the time and version of now.
     """
     similarity = None if model is None else model.similarity
+    if encoder is not None and model is not None:
+        encoder = replace(encoder, compared=compared_width(model, width))
     # Vectors of an unknown model are taken to be of the same one where they have the same width.
     unknown = hashlib.blake2b(f"unknown {width}".encode(), digest_size=16).hexdigest()
     return Manifest(
@@ -157,8 +163,23 @@ def new_manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         pretrained=dict(pretrained or {}),
+        encoder=encoder,
         languages=() if model is None else languages_read(model.text, trained=not model.text.frozen),
     )
+
+
+def compared_width(model: Model, width: int) -> int:
+    """How many of the first numbers of an image's vector two images are compared by.
+
+    Args:
+        model: That of the index.
+        width: D of its vectors.
+
+    Returns:
+        The width of a mean, where vectors stand for distributions; else 0, for all.
+    """
+    head = model.image.head
+    return head.width(np.zeros((0, 1, width), dtype=np.float32)) if isinstance(head, DistanceVectors) else 0
 
 
 def ingest(
@@ -175,6 +196,7 @@ def ingest(
     verify_files: bool = False,
     finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
+    former: Store | None = None,
     cache: OutputCache | None = None,
     note: Callable[[str], None] | None = None,
     batch_size: int = 128,
@@ -197,6 +219,7 @@ def ingest(
         verify_files: Reads also the files whose size and times are those of the index.
         finish: False leaves the job unfinished, since more belongs to it.
         only: Ids of each side to add; None for all.
+        former: An index whose sentence vectors of equal texts are taken over; None for none.
         cache: Of outputs of frozen encoders; that of the user by default.
         note: Called with a sentence where outputs could not be cached.
         batch_size: Items embedded together.
@@ -219,7 +242,8 @@ def ingest(
     model.eval()
     try:
         job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
-        total, done = WriteCounts(), 0
+        total, done, record = WriteCounts(), 0, writer.manifest.encoder
+        sentences = None if record is None else SentenceVectors(record, writer.store.path, former, cache, note)
         chunks = _chunks(writer, pairs, again=again, only=only)
         embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache)
         embed.note = note if ray is None else None
@@ -229,14 +253,17 @@ def ingest(
         prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
         for chunk, (new, vectors, amended, renamed) in prepared:
             side, rows = chunk.side, chunk.rows
+            derived = {"sentences": sentences(new)} if sentences is not None and side == "texts" and new else {}
             links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
             change = Change(
                 side,
                 entries=new,
                 vectors=vectors,
                 amended=amended,
+                unless_deleted=not again,
                 links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
                 exact_texts=frozenset(set(chunk.items.ids) - linked if exact and side == "texts" else ()),
+                derived=derived,
             )
             done += chunk.count
             writer.put(change, job=job, done=done)
@@ -246,6 +273,8 @@ def ingest(
             total += WriteCounts(len(new) - renamed, changed, unchanged, left_out=left_out, renamed=renamed)
             if progress is not None:
                 progress(done)
+        if sentences is not None and (reason := sentences.keep(writer, pairs.texts.values)) and note is not None:
+            note(f"note: a search compares texts by PyTorch, which takes seconds to load; {reason}")
         if finish:
             writer.finish(job)
     finally:
@@ -342,7 +371,8 @@ class _Worker:
         entries = _entries(chunk, branch.input_spec, *self.roots, verify_files=self.verify_files)
         for row, entry in enumerate(entries):
             before = chunk.stored.get(entry.id)
-            if before is None or before.content != entry.content:
+            # The content of a text that is read as features says nothing of its words.
+            if before is None or before.content != entry.content or before.text != entry.text:
                 new.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)

@@ -49,9 +49,22 @@ def keep_text_side(writer: Writer, model: Model, texts: Sequence[object]) -> str
     Returns:
         Why there is none; "" where it is kept, has been before, or the store keeps none.
     """
-    folder, manifest = writer.text_side, writer.manifest
-    if folder is None:
-        return ""
+    folder = writer.text_side
+    return "" if folder is None else keep_arrays(folder, writer.manifest, model, texts)
+
+
+def keep_arrays(folder: Path, manifest: Manifest, model: Model, texts: Sequence[object]) -> str:
+    """Keep the text side of a model in a folder.
+
+    Args:
+        folder: Of the text side, which may not be there yet.
+        manifest: Names the model: its fingerprint, and its run or pretrained model.
+        model: The model.
+        texts: See `keep_text_side`.
+
+    Returns:
+        Why there is none; "" where it is kept, or has been before.
+    """
     try:
         TextSide.open(folder, manifest.fingerprint)
         return ""

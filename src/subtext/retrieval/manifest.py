@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from subtext.errors import SearchIndexError
-from subtext.retrieval.stores.item import SIDES
+from subtext.retrieval.stores.item import SIDES, SPACES, Space
 from subtext.version import FORMAT, require_format
 
 STORE_NAME = re.compile(r"store-(\d+)")
@@ -48,6 +48,43 @@ class Revision:
 
 
 @dataclass(frozen=True)
+class EncoderRecord:
+    """The sentence encoder of an index, which compares texts with texts.
+
+    Attributes:
+        name: "starter", or the absolute path of a folder.
+        fingerprint: Of its weights, and of how it reads.
+        width: E of its vectors.
+        languages: That it reads, as two letters (ISO 639-1); empty where nobody says.
+        of_model: Whether it is the text tower of the index's own model, so that nothing of it is kept twice.
+        compared: How many of the first numbers of an image's vector two images are compared by; 0 for all. A model of
+            distributions has others behind the mean.
+    """
+
+    name: str
+    fingerprint: str
+    width: int
+    languages: tuple[str, ...] = ()
+    of_model: bool = False
+    compared: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all fields are of their types and ranges, as they may not be in a file."""
+        return (
+            isinstance(self.name, str)
+            and self.name != ""
+            and isinstance(self.fingerprint, str)
+            and type(self.width) is int
+            and self.width > 0
+            and all(isinstance(language, str) for language in self.languages)
+            and isinstance(self.of_model, bool)
+            and type(self.compared) is int
+            and self.compared >= 0
+        )
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The description of one index.
 
@@ -70,6 +107,7 @@ class Manifest:
         version: Version of Subtext that created the index.
         format: Format of the manifest.
         pretrained: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
+        encoder: The sentence encoder of the index; None for an index without one, which has no derived spaces.
         languages: Codes of the languages that the model reads, `data.languages.MANY` for many; none if not known.
     """
 
@@ -91,7 +129,37 @@ class Manifest:
     version: str = ""
     format: int = FORMAT
     pretrained: Mapping[str, str] = field(default_factory=dict)
+    encoder: EncoderRecord | None = None
     languages: Sequence[str] = ()
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        """The spaces that the index holds vectors of."""
+        return SIDES if self.encoder is None else SPACES
+
+    def width_of(self, space: Space) -> int:
+        """Numbers per vector of a space.
+
+        Args:
+            space: One of `SPACES`.
+
+        Returns:
+            D of a side; E of a derived space, 0 where the index has none.
+        """
+        if space in SIDES:
+            return self.width
+        return 0 if self.encoder is None else self.encoder.width
+
+    def views_of(self, space: Space) -> int:
+        """Vectors per item of a space.
+
+        Args:
+            space: One of `SPACES`.
+
+        Returns:
+            K of a side; 1 of a derived space.
+        """
+        return self.views[space] if space in SIDES else 1
 
     @property
     def revision(self) -> Revision:
@@ -147,7 +215,17 @@ class Manifest:
         if content.pop("checksum", None) != checksum(content):
             raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
         values = {f.name: content[f.name] for f in fields(Manifest) if f.name in content}
-        return Manifest(**{**values, "languages": tuple(content.get("languages", ()))})
+        languages = tuple(content.get("languages", ()))
+        return Manifest(**{**values, "languages": languages, "encoder": _encoder(content.get("encoder"))})
+
+
+def _encoder(content: object) -> EncoderRecord | None:
+    """The record of a sentence encoder, of plain data; None for none, and for data of another form."""
+    if not isinstance(content, dict) or set(content) != {f.name for f in fields(EncoderRecord)}:
+        return None
+    languages = content["languages"] if isinstance(content["languages"], list) else [0]
+    record = EncoderRecord(**{**content, "languages": tuple(languages)})
+    return record if record.is_sound else None
 
 
 def _missing(content: Mapping[str, Any]) -> str:
@@ -172,6 +250,8 @@ def _missing(content: Mapping[str, Any]) -> str:
     named = isinstance(pretrained, dict) and all(isinstance(value, str) for value in pretrained.values())
     if not named or (pretrained and not pretrained.get("name")):
         return f"needs 'pretrained' to name a pretrained model; it has {pretrained!r}"
+    if content.get("encoder") is not None and _encoder(content["encoder"]) is None:
+        return f"needs 'encoder' to describe a sentence encoder; it has {content['encoder']!r:.120}"
     languages = content.get("languages", [])
     if not isinstance(languages, list) or not all(isinstance(code, str) for code in languages):
         return f"needs 'languages' to be codes; it has {languages!r:.60}"

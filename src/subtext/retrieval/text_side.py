@@ -32,6 +32,8 @@ from subtext.retrieval.stores.errors import IndexIssue
 from subtext.text_helpers import listed
 from subtext.version import FORMAT
 
+SENTENCE_SIDE = "sentences"
+"""Folder of the sentence encoder of an index, beside that of the text side of its model."""
 FOLDER, ABOUT, ARRAYS, TOKENISER, PIECES = "query", "text_side.json", "arrays.npy", "tokeniser.json", "spiece.model"
 TOLERANCE = 1e-5
 """Largest difference of a number of a vector from the model's."""

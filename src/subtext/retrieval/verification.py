@@ -11,7 +11,7 @@ from subtext.retrieval.calibration import stored_calibration
 from subtext.retrieval.journal import journal
 from subtext.retrieval.stores.documents import CALIBRATION
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
-from subtext.retrieval.stores.item import SIDES
+from subtext.retrieval.stores.item import SPACES
 from subtext.retrieval.stores.registry import open_store, store_class
 from subtext.retrieval.stores.store import Store, View
 from subtext.text_helpers import counted, listed
@@ -82,7 +82,8 @@ def damage(store: Store) -> list[IndexIssue]:
 
 def _damaged_items(view: View) -> Iterator[IndexIssue]:
     """Items that are not what was put in, or are missing, and a calibration that cannot be read."""
-    for number, side in enumerate(SIDES):
+    stored = view.space_counts
+    for number, side in enumerate(SPACES):
         keys, damaged, present = view.select(side), list[str](), 0
         for start in range(0, len(keys), ROWS):
             rows = view.rows(side, keys=keys[start : start + ROWS].tolist())
@@ -90,8 +91,8 @@ def _damaged_items(view: View) -> Iterator[IndexIssue]:
             damaged += [f"{side}/{row.id!r}" for row in rows if not row.is_intact(number)]
         if damaged:
             yield IndexIssue("items", f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}")
-        if present != view.counts[side]:
-            yield IndexIssue("items", f"has {present:,} of {view.counts[side]:,} {side}")
+        if present != stored.get(side, 0):
+            yield IndexIssue("items", f"has {present:,} of {stored.get(side, 0):,} {side}")
     if damaged_jobs := [str(job.number) for job in journal(view) if job.damaged]:
         yield IndexIssue("jobs", f"{counted(len(damaged_jobs), 'record')} changed or damaged: {listed(damaged_jobs)}")
     try:

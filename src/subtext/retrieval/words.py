@@ -10,10 +10,14 @@ Databases get the folded words and split nothing themselves.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 LONGEST = 200
 """Letters of a word that are compared."""
@@ -147,6 +151,33 @@ def spelt_words(text: str) -> list[tuple[str, str]]:
         shown = re.sub(r"^[\W_]+|[\W_]+$", "", chunk) or chunk
         spelt += [(shown if len(own) == 1 else word, word) for word in own]
     return spelt
+
+
+def bm25(
+    times: NDArray[np.int64], lengths: NDArray[np.int64], *, weights: Sequence[int], number: int, total: int
+) -> NDArray[np.float64]:
+    """BM25 of texts that have some of the words of a query, as FTS5 has it.
+
+    sum over words of idf f (k1 + 1) / (f + k1 (1 - b + b length / mean length)), idf = log((N - n + .5) / (n + .5))
+
+    Args:
+        times: (W T) f: how often each word occurs in each text.
+        lengths: (T) words of each text.
+        weights: (W) how often each word occurs in the query.
+        number: N, all texts.
+        total: Words of all of them.
+
+    Returns:
+        (T) scores.
+    """
+    length = SATURATION * (1 - LENGTH + LENGTH * lengths * number / max(total, 1))
+    scores = np.zeros(len(lengths))
+    for weight, own in zip(weights, times, strict=True):
+        texts = int(np.count_nonzero(own))
+        # A damaged index may count fewer texts than have the word.
+        idf = max(LEAST, math.log((max(number, texts) - texts + 0.5) / (texts + 0.5)))
+        scores += weight * idf * own * (SATURATION + 1) / (own + length)
+    return scores
 
 
 def _parts(word: str, *, single: bool = True) -> list[str]:

@@ -26,6 +26,7 @@ from subtext.data.image_files import read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval.build import WriteCounts, ingest
+from subtext.retrieval.neighbours import refresh
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.folder import Folder, writer_lock
 from subtext.retrieval.stores.store import Store, Writer
@@ -218,7 +219,9 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             write_rows(folder / ROWS, [*added_rows(storage), *rows])
             recorded = Path(store.path) / ADDED if isinstance(store, Folder) else folder
             source = {**DataConfig(data=recorded).to_json(), "split": "all"}
-            return ingest(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
+            written = ingest(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
+            refresh(writer)
+            return written
         finally:
             batch.unlink(missing_ok=True)
             remove_orphans(store, storage_dir)

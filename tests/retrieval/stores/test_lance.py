@@ -555,8 +555,8 @@ def test_damage_is_reported(store: LanceStore) -> None:
     dataset.update({"text": "'other'"}, where="id = 't3'")
     dataset.update({"digest": "digest"}, where="id = 't3'")
     dataset.delete("id = 't9'")
-    dataset.delete("key = 6 AND kind = 2")
-    dataset.update({"vector": f"{[0.5] * stored_items.WIDTH}"}, where="key = 4 AND kind = 2")
+    dataset.delete(f"key = 6 AND kind = {lance.FURTHER}")
+    dataset.update({"vector": f"{[0.5] * stored_items.WIDTH}"}, where=f"key = 4 AND kind = {lance.FURTHER}")
     dataset.update({"facets": "NULL"}, where="id = 'p7'")
     told = "\n".join(f"{each.where}: {each.what}" for each in damage(store))
     for what in (
@@ -569,7 +569,7 @@ def test_damage_is_reported(store: LanceStore) -> None:
         "links changed or damaged",
     ):
         assert what in told, told
-    dataset.delete("kind = 4")
+    dataset.delete(f"kind = {lance.STATE}")
     with pytest.raises(SearchIndexError, match="needs one row of its state, and has 0; restore a backup"):
         open_store(store.path)
 

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -33,13 +33,15 @@ from subtext.api.options import (
     IndexPretrained,
     IndexRun,
     ModelOptions,
+    OnProgress,
     OptionalRun,
     Pretrained,
     TextPrompt,
 )
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
-from subtext.report.progress import each_once, meter, say
+from subtext.report.progress import each_once, meter, say, with_progress
 from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -49,18 +51,26 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from subtext.data.dataset import Dataset
+    from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
-    from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.manifest import EncoderRecord, Manifest
+    from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import Side
     from subtext.retrieval.stores.store import Store, Writer
 
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Data")]
+TextEncoder = Annotated[
+    str | None,
+    "Sentence encoder that compares texts with texts: starter, a folder, or none. Default: starter where it is "
+    "installed and there are texts.",
+    Metavar("NAME_OR_FOLDER"),
+    OptionGroup("Index"),
+]
 RecordedData = Annotated[
-    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
+    "str | Path | Dataset | Rows | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
 AllowDeleting = Annotated[
@@ -91,6 +101,7 @@ class IndexChange(Report):
         deleted: Items missing from the data.
         left_out: Items that were deleted before and stay deleted.
         unread: Ids of images that the data names and that could not be read: they stay as they were.
+        unusable: Rows and images of the data that cannot be used and are no items, as with `on_error` "skip".
         withheld: Items missing from data of which some rows could not be read: they stay, as they may be those rows.
         renamed: Items with new names and known content: they keep their vectors.
         run: Of a move: the new model.
@@ -110,6 +121,7 @@ class IndexChange(Report):
     left_out: int = 0
     renamed: int = 0
     unread: tuple[str, ...] = ()
+    unusable: int = 0
     withheld: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
@@ -117,9 +129,12 @@ class IndexChange(Report):
 
     def _lines(self) -> list[str]:
         items = items_counted(self.counts)
+        of_data = "1 row or image" if self.unusable == 1 else f"{self.unusable:,} rows or images"
+        unusable = [f"{of_data} that cannot be used left out"] if self.unusable else []
         if self.verb == "build":
             command = f'subtext search {shlex.quote(self.path)} "words"'
-            return [f"{self.path}: {items}, vectors of {self.vectors}, {size(self.bytes)}", "next:", f"  {command}"]
+            built = [f"{self.path}: {items}", f"vectors of {self.vectors}", size(self.bytes), *unusable]
+            return [", ".join(built), "next:", f"  {command}"]
         if self.verb == "move":
             note = f"{self.path}: {items} now have vectors of {self.run}"
             note += "; clients that have the old index open must reconnect; `subtext index compact` frees space"
@@ -137,7 +152,7 @@ class IndexChange(Report):
             f"{self.withheld:,} missing from data with unreadable rows {_stay(self.withheld)}, as they may be these"
         )
         parts += [f"{missing} ({allow})"] if self.withheld else []
-        return [f"{self.path}: {', '.join(parts)}", *self.advice]
+        return [f"{self.path}: {', '.join([*parts, *unusable])}", *self.advice]
 
 
 def _stay(number: int) -> str:
@@ -145,6 +160,7 @@ def _stay(number: int) -> str:
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def build_index(
     index: IndexArgument,
     data: IndexData = None,
@@ -159,12 +175,14 @@ def build_index(
         OptionGroup("Index"),
         Metavar("ADDRESS"),
     ] = None,
+    text_encoder: TextEncoder = None,
     cache: Annotated[
         str | Path | None,
         "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
+    progress: OnProgress = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
@@ -182,7 +200,11 @@ def build_index(
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
+        text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
+            sentence encoder, or none. Default: starter where it is installed and the data have texts.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -215,17 +237,24 @@ def build_index(
         raise SearchIndexError(
             f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
         )
-    store = create_store(index, new_manifest_of(work, opened, source)) if interrupted is None else interrupted
+    if interrupted is None:
+        encoder = _encoder_of(index, text_encoder, opened.pairs.texts.values, opened.model, quiet=work.quiet)
+        store = create_store(index, new_manifest_of(work, opened, source, encoder=encoder))
+    else:
+        store = interrupted
+        require_same_encoder(store, text_encoder)
     complete = False
     try:
         with store.writing("build") as writer:
             written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
+            refresh_spaces(writer, quiet=work.quiet)
+            writer.compact_large()
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
             store.remove()  # Nothing was acknowledged: no empty index is left behind.
-    return _change(store, "build", written)
+    return _change(store, "build", written, problems=opened.pairs.problems)
 
 
 @command(defaults=DEFAULTS)
@@ -289,7 +318,8 @@ def add_to_index(
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
-    return _change(store, "add", written)
+        refresh_spaces(writer, quiet=work.quiet)
+    return _change(store, "add", written, problems=opened.pairs.problems)
 
 
 @command(defaults=DEFAULTS)
@@ -471,11 +501,12 @@ def move_index(
             if manifest.fingerprint == store.manifest.fingerprint:
                 raise RequirementError(f"{store.path} has the vectors of this model already")
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
-            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to))
+            encoder = _encoder_after_move(store, opened.model, manifest)
+            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to, encoder=encoder))
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.
-            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True)
+            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True, former=store)
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
@@ -489,6 +520,8 @@ def move_index(
             "that it was made of; add them again from one, or drop them (--drop-missing)"
         )
     with new.writing("move") as writer:
+        writer.compact_large()
+        refresh_spaces(writer, quiet=work.quiet)
         writer.compact_large()
     table = ""
     if not even_if_worse:
@@ -572,12 +605,11 @@ def open_source(
 
     verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
     opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
-    files = [
-        branch.input_spec.file.path
-        if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
-        else None
+    files: list[Any] = [
+        branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
     ]
+    files = [file.path if file is not None and not file.in_memory else file for file in files]
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     form = opened.pairs.form if isinstance(sources.data, Path) else ""
     sources = replace(sources, features=files[0], text_features=files[1], form=form or None)
@@ -617,13 +649,16 @@ def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes
     return unlike
 
 
-def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any]) -> Manifest:
+def new_manifest_of(
+    work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any], *, encoder: EncoderRecord | None = None
+) -> Manifest:
     """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors.
 
     Args:
         work: Model, data and split.
         opened: The model with its data.
         source: Where the items come from, as plain data.
+        encoder: The sentence encoder; None for none.
 
     Returns:
         The manifest.
@@ -646,7 +681,78 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
         model_name=pretrained["name"] if opened.record is None else opened.record.model,
         pretrained=pretrained,
         source=source,
+        encoder=encoder,
     )
+
+
+def _encoder_of(
+    index: str | Path, name: str | None, texts: Sequence[object], model: Model | None, *, quiet: bool
+) -> EncoderRecord | None:
+    """The sentence encoder of a new index, and a note on the choice.
+
+    Raises:
+        RequirementError: For an encoder that cannot be opened, and for a store that keeps no vectors of one.
+    """
+    from subtext.retrieval.sentences import NONE, choose_encoder, foreign_texts
+    from subtext.retrieval.stores.registry import store_class
+
+    kind = store_class(index)
+    if not kind.keeps_spaces:
+        if name in (None, NONE):
+            say(f"note: sentence encoder: none, since {kind.__name__} keeps no vectors of one", quiet=quiet)
+            return None
+        raise RequirementError(
+            Setting("text_encoder", name),
+            f" needs a store that keeps the vectors of a sentence encoder; {kind.__name__} keeps none; leave it out",
+        )
+    record, why = choose_encoder(name, texts, model)
+    for line in filter(None, (why, "" if record is None else foreign_texts(record, texts))):
+        say(f"note: {line}", quiet=quiet)
+    return record
+
+
+def require_same_encoder(store: Store, name: str | None) -> None:
+    """Require that an index has the sentence encoder that is named.
+
+    Args:
+        store: The index.
+        name: "starter", a folder, or "none"; None for that of the index.
+
+    Raises:
+        SearchIndexError: If it has another, or none.
+    """
+    record = store.manifest.encoder
+    own = "none" if record is None else record.name
+    if name is not None and own != (str(Path(name).expanduser().resolve()) if Path(name).is_dir() else name):
+        raise SearchIndexError(
+            f"{store.path} has the sentence encoder {own}; it got {name}; leave it out, or build another index"
+        )
+
+
+def _encoder_after_move(store: Store, model: Model, manifest: Manifest) -> EncoderRecord | None:
+    """The sentence encoder of an index that is moved to a model: the same one, as the new index has it."""
+    from subtext.retrieval.build import compared_width
+    from subtext.retrieval.sentences import describe_encoder, open_recorded
+
+    record = store.manifest.encoder
+    if record is None:
+        return None
+    record = describe_encoder(record.name, open_recorded(record, store.path), model)
+    return replace(record, compared=compared_width(model, manifest.width))
+
+
+def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
+    """Bring what an index has of the neighbours of its images up to date, with a meter.
+
+    Args:
+        writer: Of the index.
+        quiet: Whether no progress is shown.
+    """
+    from subtext.retrieval.neighbours import refresh, rows_due
+
+    if total := rows_due(writer.store):
+        with meter("neighbours", total, quiet=quiet) as progress:
+            refresh(writer, progress=progress)
 
 
 def interrupted_build(index: str | Path) -> Store | None:
@@ -755,7 +861,10 @@ def _update(
             writer.finish(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
-    return replace(_change(store, "update", total), unread=tuple(sorted(unread["images"])), withheld=withheld)
+        refresh_spaces(writer, quiet=work.quiet)
+    left = [problem for problem in problems if problem.item not in unread["images"]]
+    change = _change(store, "update", total, problems=left)
+    return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
 
 
 def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
@@ -780,6 +889,7 @@ def _ingest(
     verify_files: bool = False,
     finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
+    former: Store | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
 ) -> WriteCounts:
@@ -798,6 +908,7 @@ def _ingest(
         verify_files: Read also files that look unchanged.
         finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
+        former: The index that is moved, whose sentence vectors are taken over.
         ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
@@ -822,6 +933,7 @@ def _ingest(
             verify_files=verify_files,
             finish=finish,
             only=only,
+            former=former,
             cache=None if cache is None else OutputCache(Path(cache).expanduser()),
             note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
@@ -837,10 +949,13 @@ def _ingest(
     return written
 
 
-def _change(store: Store, verb: str, written: WriteCounts | None, *, run: str = "") -> IndexChange:
+def _change(
+    store: Store, verb: str, written: WriteCounts | None, *, run: str = "", problems: Sequence[RowIssue] = ()
+) -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
     numbers = {} if written is None else asdict(written)
+    numbers["unusable"] = sum(problem.fatal for problem in problems)
     shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 
@@ -1018,6 +1133,7 @@ def import_index(
         Metavar("NAME_OR_FOLDER"),
     ] = None,
     text_prompt: TextPrompt = None,
+    text_encoder: TextEncoder = None,
 ) -> IndexReport:
     """Import vectors from a file into a new index, or into an index of the same model.
 
@@ -1034,6 +1150,7 @@ def import_index(
         model: Pretrained model that computed the vectors: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
+        text_encoder: Sentence encoder that compares texts with texts, as of `build`; the data set has the texts.
 
     Returns:
         Number of items put in.
@@ -1044,6 +1161,7 @@ def import_index(
         SearchIndexError: If the index has another model or width.
     """
     from subtext.retrieval.make_text_side import keep_text_side
+    from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
@@ -1062,16 +1180,24 @@ def import_index(
                 f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run) or model (--model), or a "
                 "new folder"
             )
+        require_same_encoder(store, text_encoder)
     else:
-        store = create_store(index, manifest)
+        texts = () if dataset is None else dataset.texts.values
+        encoder = _encoder_of(index, text_encoder, texts, opened, quiet=False)
+        store = create_store(index, replace(manifest, encoder=encoder))
     with store.writing("import") as writer:
-        total = sum(map(len, content.ids.values()))
+        total, record = sum(map(len, content.ids.values())), writer.manifest.encoder
+        sentences = None if record is None else SentenceVectors(record, writer.store.path)
         job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
         for side in SIDES:
-            _put(writer, side, content, dataset, job)
+            _put(writer, side, content, dataset, job, sentences)
+        if sentences is not None:
+            sentences.keep(writer, () if dataset is None else dataset.texts.values)
         if opened is not None:
             keep_text_side(writer, opened, () if dataset is None else dataset.texts.values)
         writer.finish(job)
+        writer.compact_large()
+        refresh_spaces(writer)
         writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
     line = f"vectors of {items_counted(counts)} put in"
@@ -1231,7 +1357,14 @@ def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, nam
         )
 
 
-def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:
+def _put(
+    writer: Writer,
+    side: Side,
+    content: VectorFile,
+    dataset: Dataset | None,
+    job: int,
+    sentences: SentenceVectors | None,
+) -> None:
     """Put in the items of a side, and with the texts their links: those of the data set, else by the file's groups."""
     import numpy as np
 
@@ -1254,14 +1387,17 @@ def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | Non
         for row, name in enumerate(block):
             digest = hashlib.blake2b(np.ascontiguousarray(vectors[row]).tobytes(), digest_size=16).digest()
             entry, before = IndexEntry(name, digest, **about.get(name, {})), stored.get(name)
-            if before is None or before.content != digest:
+            if before is None or before.content != digest or before.text != entry.text:
                 new.append(entry)
                 rows.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
         names = set(block)
         block_links = [link for link in links if link[1] in names]
-        writer.put(Change(side, new, vectors[rows], amended, block_links), job=job, done=start + len(block))
+        change = Change(side, new, vectors[rows], amended, links=block_links)
+        if sentences is not None and side == "texts" and new:
+            change = replace(change, derived={"sentences": sentences(new)})
+        writer.put(change, job=job, done=start + len(block))
 
 
 def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dict[str, Any]]:

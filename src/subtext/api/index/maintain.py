@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, table
 from subtext.settings import Metavar, OptionGroup, command
@@ -51,6 +52,7 @@ class IndexInfo(Report):
         advice: Recommended next step.
         calibrated: The data of its calibration, and whether the calibration is still valid; "" without calibration.
         vectors: Shape of the vectors, as text.
+        further_data: Data sets that were added to the first one, which the manifest names.
     """
 
     path: str
@@ -63,15 +65,17 @@ class IndexInfo(Report):
     advice: tuple[str, ...] = ()
     calibrated: str = ""
     vectors: str = ""
+    further_data: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain data.
 
         Returns:
-            The manifest, counts, bytes, facts, fields, jobs and advice.
+            The manifest, counts, bytes, facts, fields, jobs, advice and further data.
         """
         content = {**self.manifest, "index": self.path, "counts": dict(self.counts), "bytes": self.bytes, **self.facts}
         content |= {"fields": dict(self.fields), "jobs": [dict(job) for job in self.jobs], "advice": list(self.advice)}
+        content["further_data"] = list(self.further_data)
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
@@ -92,10 +96,12 @@ class IndexInfo(Report):
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
             ["run", self.manifest["run"] or "-"],
             ["model", self.manifest["model_name"] or "-"],
+            ["sentence encoder", _encoder_shown(self.manifest.get("encoder"))],
             ["languages", reads],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
+            *[["further data", name] for name in self.further_data],
             *[[name.replace("_", " "), str(data[name])] for name in ("features", "text_features") if data.get(name)],
             *([["calibrated", self.calibrated]] if self.calibrated else []),
             ["changes", f"{self.manifest['generation']:,}"],
@@ -207,6 +213,7 @@ def delete_from_index(
     """
     from subtext.retrieval.condition import matching, parse
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.neighbours import refresh
     from subtext.retrieval.query import ids_of
     from subtext.retrieval.stores.item import SIDES, deletion_hash
     from subtext.retrieval.stores.registry import open_store
@@ -262,6 +269,7 @@ def delete_from_index(
             names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
+        refresh(writer)
         writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
@@ -322,7 +330,8 @@ def index_info(index: IndexArgument) -> IndexInfo:
             calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
             calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
     manifest = json.loads(store.manifest.to_json())
-    if manifest["data"].get("data") and (recorded := recorded_sources(store)):
+    recorded = recorded_sources(store)
+    if manifest["data"].get("data") and recorded:
         manifest["data"] |= {"data": str(recorded[0][0].data), "split": recorded[0][1]}
     return IndexInfo(
         path=str(store.path),
@@ -335,6 +344,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         advice=tuple(advice(store)),
         calibrated=calibrated,
         vectors=vector_shape(store.manifest),
+        further_data=tuple(str(sources.data) for sources, _ in recorded[1:]),
     )
 
 
@@ -475,7 +485,7 @@ def advice(store: Store) -> list[str]:
     ]
     facts = stats.facts
     if "segments" in facts:
-        for side in SIDES:
+        for side in facts["rows"]:
             if facts["dead_rows"][side] > DEAD * max(1, facts["rows"][side]):
                 reasons.append(f"{counted(facts['dead_rows'][side], 'vector')} of deleted {side} still on the disk")
             if facts["segments"][side] > MANY:
@@ -498,6 +508,14 @@ def vector_shape(manifest: Manifest) -> str:
     images, texts = manifest.views["images"], manifest.views["texts"]
     views = f"{images} x " if images == texts and images > 1 else f"{images} and {texts} x " if images != texts else ""
     return f"{views}{manifest.width}"
+
+
+def _encoder_shown(encoder: Mapping[str, Any] | None) -> str:
+    """The sentence encoder of an index, in words."""
+    if encoder is None:
+        return "none: texts are compared by the model and by their words alone"
+    reads = f", reads {' '.join(encoder['languages'])}" if encoder["languages"] else ""
+    return f"{encoder['name']}, {encoder['width']} numbers{reads}"
 
 
 def _fact(value: Any) -> str:
@@ -585,7 +603,7 @@ class CalibrationReport(Report):
 def calibrate_index(
     index: IndexArgument,
     *,
-    data: Annotated[str | Path | Dataset, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
+    data: Annotated[str | Path | Dataset | Rows, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
         bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS

@@ -30,11 +30,12 @@ _HALVES = ("altclip", "clip", "clipseg", "metaclip_2", "siglip", "siglip2")
 _METHODS = ("get_image_features", "get_text_features")
 
 
-def module_folder(name: str) -> str:
+def module_folder(name: str, *, option: str = "model") -> str:
     """The folder of the `transformers` model inside one of sentence-transformers.
 
     Args:
         name: A folder or a hub name.
+        option: The option that gave the name, for messages.
 
     Returns:
         The folder; any other name as it is.
@@ -49,13 +50,13 @@ def module_folder(name: str) -> str:
         first, *others = [(str(module["type"]), str(module["path"])) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
         raise RequirementError(
-            Setting("model", name),
+            Setting(option, name),
             f" needs a {modules.name} that lists its modules; it cannot be read: {error!r}; copy the folder again",
         ) from error
     changing = [kind.rpartition(".")[2] for kind, _ in others if not kind.endswith((".Pooling", ".Normalize"))]
     if changing:
         raise RequirementError(
-            Setting("model", name),
+            Setting(option, name),
             f" needs vectors that come from its first module alone; it has {', '.join(changing)} behind "
             "it; give the folder of a model without",
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any, Literal, get_args
 
 from subtext.data.dates import END, DateInterval, interval_of, read_date, year_interval
@@ -141,6 +142,29 @@ def _said(text: str) -> tuple[str, str | None, int | float | None]:
     interval = read_date(text)
     number = json.loads(text) if _NUMBER.fullmatch(text) else None
     return fold(text), None if interval is None else sortable(interval), number
+
+
+def item_words(name: str, path: str | None, metadata: Mapping[str, Any]) -> str:
+    """The words that an image is found by, whatever it shows: of its id, its file name and its metadata.
+
+    Args:
+        name: Id of the image.
+        path: Its file; None for none.
+        metadata: Its metadata.
+
+    Returns:
+        A text of these.
+
+    Example:
+        >>> item_words("a/1987-118.jpg", "a/1987-118.jpg", {"place": "Köln", "years": [1923, 1924], "map": {"x": 1}})
+        'a/1987-118 Köln 1923 1924 1'
+    """
+    # All files may end alike, which says nothing of any.
+    file = PurePosixPath(path or "")
+    names = [name.removesuffix(file.suffix), *([] if name.endswith(file.name) else [file.stem])]
+    # A split says how the data was divided, and nothing of an image: "train" is to find trains.
+    own = {field: value for field, value in metadata.items() if field != "split"}
+    return " ".join([*names, *(str(value) for _, value in _scalars(own, ""))])
 
 
 def _scalars(metadata: Mapping[str, Any], prefix: str) -> Iterator[Facet]:

@@ -9,6 +9,7 @@ INDEX/store-1/NUMBER.SIDE/    segments of vectors, written once; `search.segment
     centroids.npy             (C D) float32 of the lists of a side
 INDEX/store-1/calibration.*   what scores are worth, and the reliability plot
 INDEX/store-1/query/          the text side of the model as plain arrays; see `search.text_side`
+INDEX/store-1/sentences/      the sentence encoder as plain arrays, where it is not the text side of the model
 INDEX/lock                    held by the one writer
 INDEX/cache/, INDEX/logs/     what a server keeps of items; see `search.traces`
 
@@ -32,6 +33,7 @@ import socket
 import sqlite3
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -50,29 +52,33 @@ from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.held_folder import HeldFolder
-from subtext.retrieval.index_files import checksums, inside, mapped, stored_object
+from subtext.retrieval.index_files import checksums, inside, json_object, mapped, stored_object
 from subtext.retrieval.manifest import STORE_NAME, Manifest, Revision
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
 from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import facets
+from subtext.retrieval.stores.facets import facets, item_words
 from subtext.retrieval.stores.item import (
+    DERIVED,
     SIDES,
+    SPACES,
     Applied,
     Change,
     IndexEntry,
     Side,
+    Space,
     StoredRow,
     deletion_hash,
     facet_sum,
     link_sum,
     row_sum,
+    side_of,
 )
 from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
 from subtext.retrieval.stores.store import Stats, Store, lost_changes
-from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
+from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
-from subtext.retrieval.words import fold, query_words, spaced
+from subtext.retrieval.words import bm25, fold, query_words, spaced, words as split
 from subtext.text_helpers import counted
 from subtext.version import FORMAT
 
@@ -318,6 +324,8 @@ def _why_not(file: Path) -> str:
 
 
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
+FREQUENT = 10_000
+"""Images from which on those that have a word are kept in memory."""
 BLOCK = 8192
 """Rows that are copied at a time."""
 Block = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -457,15 +465,16 @@ class FolderView(SqlView):
 
     Attributes:
         tables: The tables at this moment.
-        sides: The segments of each side.
+        sides: The segments of each space.
         folder: The index.
         held: Its folder, of which all this was read.
     """
 
     tables: SqliteTables
-    sides: Mapping[Side, SegmentTable]
+    sides: Mapping[Space, SegmentTable]
     folder: Folder
     held: HeldFolder
+    exact_spaces = True
 
     kinds = (
         "SELECT sum(typeof(value) = 'text'), sum(typeof(value) != 'text'), count(DISTINCT value), "
@@ -491,16 +500,16 @@ class FolderView(SqlView):
             Bytes on disk, unindexed vectors, and facts of the store.
         """
         lists = self.tables.run("SELECT side, probes, recalls FROM lists")
-        sides = self.sides.items()
+        sides = [(space, self.sides[space]) for space in self.manifest.spaces]
         return Stats(
             bytes=sum(file.stat().st_size for file in self.held.here.rglob("*") if file.is_file()),
-            unindexed={side: table.unindexed for side, table in sides},
+            unindexed={side: self.sides[side].unindexed for side in SIDES},
             facts={
                 "rows": {side: table.rows for side, table in sides},
                 "dead_rows": {side: sum(int(m.sum()) for m in table.dead if m is not None) for side, table in sides},
                 "segments": {side: len(table.segments) for side, table in sides},
                 "deleted": {side: len(table.deleted) for side, table in sides},
-                "lists": {SIDES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
+                "lists": {SPACES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
                 "earlier_stores": [
                     store.name for store in self.folder.other_stores() if not self.folder.is_pending(store)
                 ],
@@ -518,20 +527,73 @@ class FolderView(SqlView):
         """
         return self.sides[side].live
 
-    def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
-        """The `top` texts that contain some of the words, as (key, BM25 score), best first.
+    def scores(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The scores of all items of a space; see `View.scores`.
+
+        Sums are of float32, and may differ in the last digit with the place of a row.
 
         Args:
-            words: Words of the query; see `retrieval.words` for what counts as a word.
-            top: Number of texts, 1 or more.
+            space: One of `SPACES`.
+            vectors: (L D) float32 of one query.
 
         Returns:
-            (key of the text, BM25 score), best first.
+            (N) keys of items, ascending, and (N) float32 scores.
         """
+        table, name = self.sides[space], f"order of {space}"
+        if name not in self.cache:
+            owners, rows = self.owners(space)
+            alive = ~np.isin(table.owners, table.deleted)
+            places = np.flatnonzero(alive)
+            keys = table.owners[places]
+            # Of each item its K rows, in the order of the items.
+            order = np.argsort(keys, kind="stable")
+            starts = np.searchsorted(keys[order], rows)
+            self.cache[name] = owners, places[order][starts[:, None] + np.arange(table.views)]
+        owners, places = self.cache[name]
+        every = [np.zeros(0, dtype=np.float32)]
+        every += [(segment.vectors @ vectors.T).max(axis=1) for segment in table.segments if len(segment)]
+        scores = np.concatenate(every)[places]
+        return owners, scores[:, 0] if table.views == 1 else scores.max(axis=1)
+
+    def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
+        """The items of a side that contain some of the words; see `View.search_words`.
+
+        Args:
+            side: "images" or "texts".
+            words: Words of the query; see `retrieval.words` for what counts as a word.
+            top: Number of items, 1 or more; None for all.
+
+        Returns:
+            (key of the item, BM25 score), best first.
+        """
+        if side == "images":
+            return self._search_names(words, top)
         tokens = " OR ".join(map(_quoted, query_words(words)))
         statement = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY bm25(words), rowid LIMIT ?"
-        rows = self.tables.run(statement, tokens, top) if tokens else []
+        rows = self.tables.run(statement, tokens, -1 if top is None else top) if tokens else []
         return [(int(key), float(score)) for key, score in rows]
+
+    def _named(self, word: str) -> NDArray[np.int64]:
+        """(n 3) key, times and length of the images that have a word; of a frequent one they are read once."""
+        if (rows := self.cache.get(f"word {word}")) is None:
+            statement = "SELECT key, times, length FROM image_words WHERE word = ?"
+            rows = np.array(self.tables.run(statement, word), dtype=np.int64).reshape(-1, 3)
+            if len(rows) > FREQUENT:
+                self.cache[f"word {word}"] = rows
+        return rows
+
+    def _search_names(self, words: str, top: int | None) -> list[tuple[int, float]]:
+        """The images that contain some of the words in their id, file name or metadata."""
+        counts = Counter(query_words(words))
+        found = {word: self._named(word) for word in counts}
+        keys = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(rows[:, 0] for rows in found.values())]))
+        times, lengths = np.zeros((len(counts), len(keys)), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
+        for row, own in enumerate(found.values()):
+            places = np.searchsorted(keys, own[:, 0])
+            times[row, places], lengths[places] = own[:, 1], own[:, 2]
+        number, total = self.counts["images"], self.tables.state("image_words")
+        scores = bm25(times, lengths, weights=list(counts.values()), number=number, total=total)
+        return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`.
@@ -596,6 +658,7 @@ class FolderWriter(SqlWriter):
 
     store: Folder
     tables: SqliteTables
+    is_near = "value = ANY(?::bigint[])"
 
     def __init__(self, store: Folder, sqlite: SqliteTables, manifest: Manifest) -> None:
         super().__init__(store, manifest)
@@ -658,28 +721,56 @@ class FolderWriter(SqlWriter):
         for name in sorted(change.documents, reverse=True):
             write_text(self.inner / DOCUMENTS[name], change.documents[name])
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
-        first = self.tables.state("key") + 1
-        keys = np.arange(first, first + len(change.entries), dtype=np.int64)
+        if change.since not in (None, self.manifest.change):
+            raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
         with self.store.reading() as view:
-            segments = view.sides[change.side]
-            replaced = [row.key for row in view.rows(change.side, ids=[entry.id for entry in change.entries])]
-        new, merged = self._write_segment(change.side, segments, vectors, keys, replaced) if len(keys) else (None, [])
+            sides, change = view.sides, self._with_owners(view, change)
+            replaced = {change.side: [entry.id for entry in change.entries], **change.derived}
+            former = {space: [row.key for row in view.rows(space, ids=list(ids))] for space, ids in replaced.items()}
+        blocks: dict[Space, NDArray[np.float32]] = {change.side: vectors}
+        for space, rows in change.derived.items():
+            blocks[space] = np.array([[row.vector] for row in rows.values()], dtype=np.float32)
+        first = self.tables.state("key") + 1
+        keys = np.arange(first, first + sum(map(len, blocks.values())), dtype=np.int64)
+        left, new, merged = keys, list[tuple[Any, ...]](), dict[Space, list[Segment]]()
+        for space, block in blocks.items():
+            own, left = left[: len(block)], left[len(block) :]
+            if len(block):
+                row, merged[space] = self._write_segment(space, sides[space], block, own, former[space])
+                new.append(row)
         with self.changing():
             applied, gone = self.change_rows(change, keys.tolist())
             self.add_to("key", len(keys))
-            for side in SIDES:
-                self._bury(side, gone[side])
-            for segment in merged:
-                self._unbury("key = ANY(?::bigint[])", np.unique(segment.keys).tolist())
-                self.tables.run("DELETE FROM segments WHERE name = ?", segment.folder.name)
-            if new is not None:
-                self.tables.run("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)", *new)
+            for space, removed in gone.items():
+                # What is gone without a successor lies in the merged segment as well.
+                behind = [np.unique(segment.keys) for segment in merged.get(space, ())]
+                left_out = np.setdiff1d(
+                    np.concatenate([*behind, keys[:0]]), np.setdiff1d(removed, former.get(space, []))
+                )
+                self._bury(space, removed)
+                self._unbury("key = ANY(?::bigint[])", left_out.tolist())
+                for segment in merged.get(space, ()):
+                    self.tables.run("DELETE FROM segments WHERE name = ?", segment.folder.name)
+            for row in new:
+                self.tables.run("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)", *row)
         with self._behind_commit():
-            if merged:
+            if any(merged.values()):
                 self._remove_unnamed()
             if any(applied.deleted.values()):
                 self._remove_traces()
         return applied
+
+    def _with_owners(self, view: FolderView, change: Change) -> Change:
+        """The change without derived rows of items that the index will not have."""
+        if not change.derived:
+            return change
+        derived = {}
+        for space, rows in change.derived.items():
+            side = side_of(space)
+            new = {entry.id for entry in change.entries} if side == change.side else set()
+            there = new | set(view.keys_of(side, [name for name in rows if name not in new])) - set(change.deleted)
+            derived[space] = {name: row for name, row in rows.items() if name in there}
+        return replace(change, derived={space: rows for space, rows in derived.items() if rows})
 
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write the live rows of each side as one segment, without what was deleted, and defragment the tables.
@@ -700,8 +791,8 @@ class FolderWriter(SqlWriter):
         """
         with self.store.reading() as view:
             segments = view.sides
-        sides: list[Side] = []
-        for side in SIDES:
+        sides: list[Space] = []
+        for side in self.manifest.spaces:
             parts, large = segments[side].segments, segments[side].rows > segments[side].exact_up_to
             by_lists = bool(parts) and all(segment.lists for segment in parts)
             if len(parts) > 1 or len(segments[side].deleted) or by_lists != large:
@@ -709,9 +800,9 @@ class FolderWriter(SqlWriter):
         new = {side: self._compacted(side, segments, seed) for side in sides}
         with self.changing():
             for side in sides:
-                self._unbury("side = ?", SIDES.index(side))
+                self._unbury("side = ?", SPACES.index(side))
                 for table in ("segments", "lists"):
-                    self.tables.run(f"DELETE FROM {table} WHERE side = ?", SIDES.index(side))
+                    self.tables.run(f"DELETE FROM {table} WHERE side = ?", SPACES.index(side))
                 for table, row in new[side].items():
                     self.tables.run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
             self.tables.run("INSERT INTO words (words) VALUES ('optimize')")
@@ -724,7 +815,7 @@ class FolderWriter(SqlWriter):
         lines = [f"{counted(old, 'segment')} became {len(sides)}, vectors of {deleted} removed"]
         for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
             figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
-            lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
+            lines.append(f"{SPACES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
         if self.in_use:
             for other in self.store.other_stores():
                 if not self.store.is_pending(other):
@@ -741,10 +832,7 @@ class FolderWriter(SqlWriter):
                     writer = FolderWriter(unfinished, tables, unfinished.manifest)
                     with writer.held_store.naming():
                         writer.clean()
-                        for side in SIDES:
-                            # A store that was copied back from elsewhere may hold what was deleted meanwhile.
-                            absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
-                            writer.delete(side, absent, keep_texts=True, remember=False)
+                        self.clean_move(writer)
                         lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
 
@@ -802,23 +890,25 @@ class FolderWriter(SqlWriter):
     def _set(self, name: str, value: int) -> None:
         self.tables.run("UPDATE state SET value = ? WHERE name = ?", value, name)
 
-    def _bury(self, side: Side, keys: Sequence[int]) -> None:
+    def _bury(self, side: Space, keys: Sequence[int]) -> None:
         """Note items that are gone, and whose rows of vectors are not."""
-        rows = [(int(key), SIDES.index(side)) for key in keys]
+        rows = [(int(key), SPACES.index(side)) for key in keys]
         self.tables.run_many("INSERT INTO tombstones VALUES (?, ?)", rows)
         self.add_to("tombstones", sum(row_sum(*row) for row in rows))
 
     def _unbury(self, where: str, value: Any) -> None:
         """Note that the rows of vectors of items are gone as well."""
+        if value == []:
+            return
         rows = self.tables.run(f"SELECT key, side FROM tombstones WHERE {where}", value)
         self.tables.run(f"DELETE FROM tombstones WHERE {where}", value)
         self.add_to("tombstones", -sum(row_sum(*row) for row in rows))
 
-    def new_name(self, side: Side, kind: str = "") -> str:
+    def new_name(self, side: Space, kind: str = "") -> str:
         """A name that no segment had before.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`.
             kind: End of the name, such as ".lists".
 
         Returns:
@@ -831,12 +921,12 @@ class FolderWriter(SqlWriter):
         """Remove segments and lists that the tables do not name; readers that have them open keep what they see."""
         names = {name for table in ("segments", "lists") for (name,) in self.tables.run(f"SELECT name FROM {table}")}
         for folder in [file for file in self.inner.iterdir() if file.is_dir()]:
-            if folder.name not in (*names, TEXT_SIDE) and not folder.name.startswith(HIDDEN):
+            if folder.name not in (*names, TEXT_SIDE, SENTENCE_SIDE) and not folder.name.startswith(HIDDEN):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _write_segment(
         self,
-        side: Side,
+        side: Space,
         segments: SegmentTable,
         vectors: NDArray[np.float32],
         keys: NDArray[np.int64],
@@ -857,21 +947,21 @@ class FolderWriter(SqlWriter):
         return self._segment(side, chain(before.blocks(), [new]), count), merged
 
     def _segment(
-        self, side: Side, blocks: Iterable[Block], rows: int, by: tuple[str, NDArray[np.int64]] | None = None
+        self, side: Space, blocks: Iterable[Block], rows: int, by: tuple[str, NDArray[np.int64]] | None = None
     ) -> tuple[Any, ...]:
         """Write a segment; its row in the tables, whose number stands in its name.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`.
             blocks: Vectors and keys, block by block.
             rows: Number of vectors in all blocks.
             by: Name and offsets of the lists that the rows are sorted by.
         """
         name, (lists, offsets) = self.new_name(side), by or (None, None)
-        sums = write_segment(self.inner / name, blocks, rows=rows, width=self.manifest.width, offsets=offsets)
-        return name, SIDES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
+        sums = write_segment(self.inner / name, blocks, rows=rows, width=self.manifest.width_of(side), offsets=offsets)
+        return name, SPACES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
 
-    def _compacted(self, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
+    def _compacted(self, side: Space, segments: Mapping[Space, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
         """Write the segment of a side, and lists if it has many rows; table -> new row."""
         live, store = LiveRows(segments[side]), self.inner
         count = len(live.rows)
@@ -890,16 +980,18 @@ class FolderWriter(SqlWriter):
         write_folder(store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False))
         blocks = live.blocks(np.argsort(assigned, kind="stable"))
         row = self._segment(side, blocks, count, (list_name, offsets))
-        segment = open_segment(store / row[0], rows=count, width=self.manifest.width, lists=list_name)
-        rows = {of: LiveRows(table) for of, table in segments.items()}
+        segment = open_segment(store / row[0], rows=count, width=self.manifest.width_of(side), lists=list_name)
+        # Queries are of the same model: of either side, or for derived spaces of the sentence encoder.
+        asking = DERIVED if side in DERIVED else SIDES
+        rows = {of: LiveRows(segments[of]) for of in asking}
         queries = {of: own.sample(QUERIES, seed=seed) for of, own in rows.items() if len(own.rows)}
         probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
         list_sums = json.dumps(checksums(store / list_name))
         figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
-        return {"segments": row, "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), list_sums)}
+        return {"segments": row, "lists": (list_name, SPACES.index(side), probes, json.dumps(figures), list_sums)}
 
-    def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
-        number = SIDES.index(side)
+    def _insert_items(self, side: Space, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
+        number = SPACES.index(side)
         rows = (
             (key, number, entry.id, fold(entry.id), *self._columns(number, key, entry))
             for key, entry in zip(keys, entries, strict=True)
@@ -910,8 +1002,16 @@ class FolderWriter(SqlWriter):
         rows = _facet_rows(side, ((key, entry.metadata_json) for key, entry in zip(keys, entries, strict=True)))
         self.tables.run_many("INSERT INTO facets (side, name, value, written, key) VALUES (?, ?, ?, ?, ?)", rows)
         self.add_to("facets", sum(facet_sum(*row) for row in rows))
+        if side == 0:
+            self._insert_names(zip(keys, (_names(*_name_columns(entry)) for entry in entries), strict=True))
         texts = [(key, spaced(entry.text)) for key, entry in zip(keys, entries, strict=True) if entry.text is not None]
         self.tables.run_many("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
+
+    def _insert_names(self, images: Iterable[tuple[int, Counter[str]]]) -> None:
+        """Note the words of images, and count them."""
+        rows = [row for key, names in images for row in _name_rows(key, names)]
+        self.tables.run_many("INSERT INTO image_words VALUES (?, ?, ?, ?)", rows)
+        self.add_to("image_words", sum(times for _, _, times, _ in rows))
 
     def _remove_facets(self, side: int, keys: Sequence[int]) -> None:
         statement = "SELECT key, metadata FROM items WHERE key = ANY(?::bigint[])"
@@ -919,19 +1019,26 @@ class FolderWriter(SqlWriter):
         statement = "DELETE FROM facets WHERE side = ? AND name = ? AND value = ? AND written = ? AND key = ?"
         self.tables.run_many(statement, rows)
         self.add_to("facets", -sum(facet_sum(*row) for row in rows))
+        if side == 0:
+            statement = "SELECT key, id, path, metadata FROM items WHERE key = ANY(?::bigint[])"
+            stored = [(key, _names(*own)) for key, *own in self.tables.run(statement, list(keys))]
+            gone = [row for key, names in stored for row in _name_rows(key, names)]
+            self.tables.run_many("DELETE FROM image_words WHERE word = ? AND key = ?", [row[:2] for row in gone])
+            self.add_to("image_words", -sum(times for _, _, times, _ in gone))
         self.tables.run_many("DELETE FROM words WHERE rowid = ?", [(key,) for key in keys])
 
     def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
         self.tables.run_many("DELETE FROM links WHERE image = ? AND text = ?", links)
         self.add_to("links", -sum(link_sum(image, text) for image, text in links))
 
-    def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
+    def _insert_links(self, links: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         statement = (
             "INSERT OR IGNORE INTO links SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM items WHERE side = 0 AND "
             "id = ?1) AND EXISTS (SELECT 1 FROM items WHERE side = 1 AND id = ?2)"
         )
         new = [link for link in links if self.tables.connection.execute(statement, link).rowcount]
         self.add_to("links", sum(link_sum(image, text) for image, text in new))
+        return new
 
     def _note_traces(self, side: Side, rows: Sequence[StoredRow]) -> None:
         """Note the cached files and log lines of deleted items: they are removed even if this process is killed."""
@@ -962,7 +1069,8 @@ class FolderWriter(SqlWriter):
                         for side, own in ids.items():
                             # An unfinished move takes over what is remembered at its end.
                             change = Change(side, deleted=own, keep_texts=True, remember=False)
-                            writer._bury(side, writer.change_rows(change, [])[1][side])
+                            for space, keys in writer.change_rows(change, [])[1].items():
+                                writer._bury(space, keys)
                         tables.run("DELETE FROM traces")
                         writer.count_change()
                     tables.empty_log()
@@ -1003,7 +1111,7 @@ class _Opened:
     """
 
     held: HeldFolder
-    loaded: tuple[Revision | None, dict[Side, SegmentTable], dict[str, Any]] = (None, {}, {})
+    loaded: tuple[Revision | None, dict[Space, SegmentTable], dict[str, Any]] = (None, {}, {})
     acknowledged: tuple[object, Manifest] | None = None
 
 
@@ -1020,6 +1128,7 @@ class Folder(Store):
     """
 
     path: Path
+    keeps_spaces = True
 
     def __init__(self, path: Path | str, *, pending: str | None = None, held: HeldFolder | None = None) -> None:
         self.path, self.pending = Path(path).expanduser(), pending
@@ -1258,7 +1367,7 @@ class Folder(Store):
 
     def _loaded(
         self, opened: _Opened, sqlite: SqliteTables, revision: Revision
-    ) -> tuple[dict[Side, SegmentTable], dict[str, Any]]:
+    ) -> tuple[dict[Space, SegmentTable], dict[str, Any]]:
         """The segments of each side at a revision, and what is cached of it.
 
         Raises:
@@ -1267,7 +1376,7 @@ class Folder(Store):
         """
         loaded, segments, cache = opened.loaded
         if loaded != revision:
-            segments = {side: _segment_table(sqlite, self.manifest, side, segments.get(side)) for side in SIDES}
+            segments = {side: _segment_table(sqlite, self.manifest, side, segments.get(side)) for side in SPACES}
             cache = {}
             opened.loaded = revision, segments, cache
         return segments, cache
@@ -1435,7 +1544,7 @@ class Folder(Store):
 
 
 def _segment_table(
-    tables: SqliteTables, manifest: Manifest, side: Side, before: SegmentTable | None = None
+    tables: SqliteTables, manifest: Manifest, side: Space, before: SegmentTable | None = None
 ) -> SegmentTable:
     """The segments of a side; those that were open `before` stay open.
 
@@ -1443,12 +1552,13 @@ def _segment_table(
         SearchIndexError: For files that are damaged or elsewhere.
         FileNotFoundError: If a folder is gone.
     """
-    number, store, lists = SIDES.index(side), tables.file.parent, None
+    number, store, lists = SPACES.index(side), tables.file.parent, None
+    width = manifest.width_of(side)
     # Known by their checksums: a copy may have another segment of the same name.
     loaded = {(it.folder.name, it.sums): it for it in before.segments} if before is not None else {}
     segments = [
         loaded.get((name, sums))
-        or open_segment(inside(store, name), rows=rows, width=manifest.width, lists=list_name, sums=sums)
+        or open_segment(inside(store, name), rows=rows, width=width, lists=list_name, sums=sums)
         for name, rows, list_name, sums in tables.run(
             "SELECT name, row_count, lists, checksums FROM segments WHERE side = ? ORDER BY number", number
         )
@@ -1458,10 +1568,10 @@ def _segment_table(
         if lists is None or (lists.name, lists.sums, lists.probes) != (name, sums, probes):
             if not inside(store, name).is_dir():
                 raise FileNotFoundError(f"{store / name} is gone")
-            centroids = mapped(store / name / CENTROIDS, np.dtype(np.float32), (None, manifest.width))
+            centroids = mapped(store / name / CENTROIDS, np.dtype(np.float32), (None, width))
             lists = InvertedLists(name, np.asarray(centroids), probes, sums)
     deleted = np.sort(tables.keys("SELECT key FROM tombstones WHERE side = ?", number))
-    return SegmentTable(tuple(segments), deleted, lists, manifest.views[side], manifest.exact_up_to)
+    return SegmentTable(tuple(segments), deleted, lists, manifest.views_of(side), manifest.exact_up_to)
 
 
 def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
@@ -1581,6 +1691,20 @@ def _split(text: Any) -> Any:
     return spaced(text) if isinstance(text, str) else text
 
 
+def _name_columns(entry: IndexEntry) -> tuple[str, str | None, str]:
+    return entry.id, entry.path, entry.metadata_json
+
+
+def _names(name: Any, path: Any, metadata: Any) -> Counter[str]:
+    """The words that an image is searched by; of damaged cells those that can be read."""
+    text = item_words(str(name), path if isinstance(path, str) else None, json_object(metadata) or {})
+    return Counter(split(text))
+
+
+def _name_rows(key: int, names: Counter[str]) -> list[tuple[str, int, int, int]]:
+    return [(word, key, times, names.total()) for word, times in names.items()]
+
+
 def _quoted(text: str) -> str:
     """A phrase as FTS5 reads it."""
     return '"' + text.replace('"', '""') + '"'
@@ -1653,8 +1777,9 @@ def _copy(folder: Folder, target: Path) -> Manifest:
         with translated(file), closing(sqlite3.connect(file)) as copy:
             view.tables.connection.backup(copy)
         sums = _written(view.tables)
-        if (home / TEXT_SIDE).exists():
-            sums[TEXT_SIDE] = text_side_sums(home / TEXT_SIDE, manifest.fingerprint)
+        for name, fingerprint in _text_sides(manifest).items():
+            if (home / name).exists():
+                sums[name] = text_side_sums(home / name, fingerprint)
         for name, expected in sums.items():
             source, copied = inside(home, name), store / name
             copied.mkdir()
@@ -1670,11 +1795,18 @@ def _copy(folder: Folder, target: Path) -> Manifest:
         return manifest
 
 
+def _text_sides(manifest: Manifest) -> dict[str, str]:
+    """Folder of each text side that a store may have -> fingerprint of what it is the text side of."""
+    sides = {TEXT_SIDE: manifest.fingerprint}
+    return sides if manifest.encoder is None else {**sides, SENTENCE_SIDE: manifest.encoder.fingerprint}
+
+
 _RECORDS = {
     "forgotten": "the list of deleted items",
     "jobs": "the journal",
     "tombstones": "deleted rows of vectors",
     "words_idx": "the words",
+    "image_words": "the words of images",
 }
 """What tables hold that are called otherwise."""
 SUMMED = ("segments", "lists", "traces", "words_idx")
@@ -1789,7 +1921,8 @@ def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIss
 def _check_files(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:
     """Each file of each segment, of the lists and of the text side, against its checksum."""
     store = sqlite.file.parent
-    yield from text_side_problems(store / TEXT_SIDE, manifest)
+    for name, fingerprint in _text_sides(manifest).items():
+        yield from text_side_problems(store / name, replace(manifest, fingerprint=fingerprint))
     for name, expected in _written(sqlite).items():
         try:
             folder = inside(store, name)
@@ -1806,25 +1939,25 @@ def _check_files(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssu
 
 def _check_vectors(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:
     """Whether each item has its rows of vectors, and each live row its item."""
-    for side in SIDES:
+    for side in manifest.spaces:
         try:
             rows = LiveRows(_segment_table(sqlite, manifest, side))
         except (SearchIndexError, FileNotFoundError) as problem:
             yield IndexIssue(manifest.store, str(problem))
             continue
         stored, counts = np.unique(rows.keys, return_counts=True)
-        keys = sqlite.keys("SELECT key FROM items WHERE side = ?", SIDES.index(side))
+        keys = sqlite.keys("SELECT key FROM items WHERE side = ?", SPACES.index(side))
         for number, what in (
             (len(np.setdiff1d(keys, stored)), f"{side} have no vectors"),
             (len(np.setdiff1d(stored, keys)), f"vectors of {side} belong to no item"),
-            (int((counts != manifest.views[side]).sum()), f"{side} have not {manifest.views[side]} vectors each"),
+            (int((counts != manifest.views_of(side)).sum()), f"{side} have not {manifest.views_of(side)} vectors each"),
         ):
             if number:
                 yield IndexIssue(manifest.store, f"{number:,} {what}")
 
 
 def _check_words(file: Path) -> Iterator[IndexIssue]:
-    """The words that texts are searched by, against the texts, and their own structure by SQLite's check."""
+    """The words that items are searched by, against the items, and their own structure by SQLite's check."""
     statement = (
         "SELECT count(*) FROM (SELECT key, split_words(text) FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
         "SELECT rowid, text FROM words UNION ALL SELECT * FROM (SELECT rowid, text FROM words EXCEPT "
@@ -1838,3 +1971,9 @@ def _check_words(file: Path) -> Iterator[IndexIssue]:
         elif writable:
             # A statement that changes nothing, and yet needs the right to write.
             sqlite.run("INSERT INTO words (words) VALUES ('integrity-check')")
+        images = sqlite.run("SELECT key, id, path, metadata FROM items WHERE side = 0")
+        rows = (row for key, *own in images for row in _name_rows(key, _names(*own)))
+        stored = sqlite.run("SELECT word, key, times, length FROM image_words")
+        wanted, total = sum(row_sum(*row) for row in rows), sum(times for _, _, times, _ in stored)
+        if wanted != sum(row_sum(*row) for row in stored) or total % ROUND != sqlite.state("image_words"):
+            yield IndexIssue(TABLES, "the words of images differ from their ids, files and metadata")

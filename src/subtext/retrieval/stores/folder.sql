@@ -14,6 +14,10 @@ CREATE TABLE facets (
 ) WITHOUT ROWID;
 -- Words that are folded and split already: see retrieval/words.py.
 CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'ascii');
+-- Words of ids, files and metadata of images, how often each occurs, and of how many. Not by FTS5, which keeps deleted words.
+CREATE TABLE image_words (
+    word TEXT NOT NULL, key INTEGER NOT NULL, times INTEGER NOT NULL, length INTEGER NOT NULL, PRIMARY KEY (word, key)
+) WITHOUT ROWID;
 CREATE TABLE segments (
     name TEXT PRIMARY KEY, side INTEGER NOT NULL, number INTEGER NOT NULL, row_count INTEGER NOT NULL, lists TEXT,
     checksums TEXT NOT NULL
@@ -31,6 +35,6 @@ CREATE TABLE jobs (
 );
 -- Numbers of the index; the last key and segment; and a sum of the rows of each table, which `verify` compares.
 INSERT INTO state VALUES
-    ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('key', 0), ('segment', 0), ('facets', 0),
+    ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('sentences', 0), ('neighbours', 0), ('key', 0), ('segment', 0), ('facets', 0),
     ('links', 0), ('forgotten', 0), ('jobs', 0), ('tombstones', 0), ('segments', 0), ('lists', 0), ('traces', 0),
-    ('words_idx', 0), ('state', 0);
+    ('words_idx', 0), ('image_words', 0), ('state', 0);

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -21,6 +21,11 @@ from subtext.text_helpers import counted, listed
 
 Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
+DerivedSpace = Literal["sentences", "neighbours"]
+Space = Literal["images", "texts", "sentences", "neighbours"]
+SPACES: tuple[Space, Space, Space, Space] = ("images", "texts", "sentences", "neighbours")
+"""What an index holds vectors of: its two sides, and two spaces derived from them; see `DerivedRow`."""
+DERIVED: tuple[DerivedSpace, DerivedSpace] = ("sentences", "neighbours")
 MACHINE = "machine_text"
 """Metadata of a text that a machine wrote: what wrote it, "ocr" or "captioner"."""
 
@@ -35,6 +40,18 @@ def opposite(side: Side) -> Side:
         The other of the two sides.
     """
     return SIDES[1 - SIDES.index(side)]
+
+
+def side_of(space: Space) -> Side:
+    """The side whose items a space has vectors of.
+
+    Args:
+        space: One of `SPACES`.
+
+    Returns:
+        "images" or "texts".
+    """
+    return "images" if space in ("images", "neighbours") else "texts"
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,7 @@ class IndexEntry:
         """16 bytes that change with everything that is stored of the item: what `verify` compares.
 
         Args:
-            side: Number of the side in `SIDES`.
+            side: Number of the side in `SPACES`.
             key: Key of the item in the index.
 
         Returns:
@@ -120,6 +137,17 @@ class StoredRow:
         """
         return IndexEntry(self.id, self.content, self.path, self.text, self.fields, self.stamp)
 
+    def says(self, other: StoredRow) -> bool:
+        """Whether another row of the item has the same content, text, metadata and path.
+
+        Args:
+            other: The other row.
+
+        Returns:
+            True if it has; keys, stamps and links do not count.
+        """
+        return all(getattr(self, it) == getattr(other, it) for it in ("content", "text", "metadata", "path"))
+
     @property
     def fields(self) -> dict[str, Any]:
         """The metadata as plain data.
@@ -139,7 +167,7 @@ class StoredRow:
         """Whether the digest fits the row, and the metadata can be read.
 
         Args:
-            side: Number of the side in `SIDES`.
+            side: Number of the side in `SPACES`.
 
         Returns:
             True for an intact row.
@@ -233,6 +261,42 @@ class JobUpdate:
 
 
 @dataclass(frozen=True)
+class DerivedRow:
+    """A row of a derived space: what an index computes of an item, beside the model's vectors.
+
+    "sentences"   the vector of a text by the sentence encoder of the index
+    "neighbours"  of an image the mean of the texts of its nearest images that have texts; see `retrieval.neighbours`
+
+    A store holds it as a row of its own, with a key of its own, the id of the item, and the key of the item as its
+    content. It goes in the change that removes what it was computed of: the item, one of the images that are near it,
+    or a text of these.
+
+    Attributes:
+        vector: (E) float32, of unit length.
+        near: Keys of the images whose texts it was computed of, nearest first.
+        cosines: Of the image and these.
+    """
+
+    vector: NDArray[np.float32]
+    near: Sequence[int] = ()
+    cosines: Sequence[float] = ()
+
+    def entry(self, name: str, owner: int) -> IndexEntry:
+        """The row as a store has it; an image is found by those that are near it, but not by the cosines.
+
+        Args:
+            name: Id of the item.
+            owner: Key of the item.
+
+        Returns:
+            An entry with "near" and "cosines" as its metadata.
+        """
+        # What lies in a list in a list is no value to filter by.
+        metadata = {"near": list(self.near), "cosines": [list(self.cosines)]} if self.near else {}
+        return IndexEntry(name, owner.to_bytes(8, "big"), metadata=metadata)
+
+
+@dataclass(frozen=True)
 class Change:
     """A change of one side, which is made completely or not at all.
 
@@ -241,6 +305,8 @@ class Change:
         entries: N items that are new or whose content has changed.
         vectors: Their (N K D) vectors.
         amended: Items that are in the index, of which only paths, texts or metadata have changed.
+        unless_deleted: Leaves out entries that another writer has deleted since it was seen that they are not. A store
+            with one writer at a time need not look.
         links: (image id, text id) to be linked, where both are in the index.
         exact_texts: Ids of texts that are to have these links alone.
         deleted: Ids of items to delete, which the index remembers where `remember` is set: a data set that still has
@@ -250,12 +316,17 @@ class Change:
         remembered: Hashes of items that count as deleted; see `deletion_hash`.
         job: What the journal notes with the change.
         documents: Name -> text that the index keeps beside its items, such as a calibration.
+        derived: Space -> id of an item -> its row there, in the place of a former one. Items may be among the entries;
+            those that are not in the index get none.
+        since: Random number of the change that the derived rows were computed after: a store refuses them where another
+            change came between. None where they depend on the entries alone.
     """
 
     side: Side = "images"
     entries: Sequence[IndexEntry] = ()
     vectors: NDArray[np.float32] | None = None
     amended: Sequence[IndexEntry] = ()
+    unless_deleted: bool = False
     links: Sequence[tuple[str, str]] = ()
     exact_texts: frozenset[str] = frozenset()
     deleted: Sequence[str] = ()
@@ -264,6 +335,21 @@ class Change:
     remembered: Sequence[bytes] = ()
     job: JobUpdate | None = None
     documents: Mapping[str, str] = field(default_factory=dict)
+    derived: Mapping[DerivedSpace, Mapping[str, DerivedRow]] = field(default_factory=dict)
+    since: str | None = None
+
+    def without(self, deleted: Collection[bytes]) -> Change:
+        """The change without entries that count as deleted.
+
+        Args:
+            deleted: Hashes of deleted items; see `deletion_hash`.
+
+        Returns:
+            A change with the other entries and their vectors.
+        """
+        rows = [n for n, entry in enumerate(self.entries) if deletion_hash(self.side, entry.id) not in deleted]
+        vectors = None if self.vectors is None else self.vectors[rows]
+        return replace(self, entries=[self.entries[row] for row in rows], vectors=vectors)
 
     def checked_vectors(self, views: int, width: int) -> NDArray[np.float32]:
         """The vectors of the entries, after checks.
@@ -455,7 +541,7 @@ def facet_sum(side: int, name: str, value: str | int | float, written: str, key:
     """The checksum of a facet; the sum over all facets, in any order, shows whether any is missing.
 
     Args:
-        side: Number of the side in `SIDES`.
+        side: Number of the side in `SPACES`.
         name: The field.
         value: One value of the field, a text folded.
         written: The value as it was put in; "" where the other says it.

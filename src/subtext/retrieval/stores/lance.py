@@ -5,8 +5,9 @@
 
 A table in a folder also has the text side of its model as plain arrays, items.lance/query; see `search.text_side`.
 
-Rows of the table, by `kind`: items with their first vector, extra vectors of items, the state, documents, hashes of
-deleted items, finished jobs. Facets and links are lists in the rows of items.
+Rows of the table, by `kind`: items and derived rows with their first vector, extra vectors of items, the state,
+documents, hashes of deleted items, finished jobs. Facets and links are lists in the rows of items. Vectors of the model
+and of the sentence encoder stand in columns of their own.
 
 Every change, however many rows of however many kinds it touches, is one commit of Lance: new fragments, and deletions
 in old ones. Every commit replaces the row of the state, so that two writers that began at the same version conflict
@@ -20,7 +21,8 @@ kind, and a seal over itself, by which `verify` finds what is missing or another
 
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
 vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
-scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
+scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again. Vectors of
+the sentence encoder are all compared, however many there are.
 
 A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
 empties the old table but for a state that leads to the new one: a change of the old one meanwhile conflicts.
@@ -68,10 +70,12 @@ from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import DATE, NUMBER, facets
+from subtext.retrieval.stores.facets import DATE, NUMBER, facets, item_words
 from subtext.retrieval.stores.item import (
+    DERIVED,
     NO_HITS,
     SIDES,
+    SPACES,
     Applied,
     Change,
     FieldValues,
@@ -80,10 +84,12 @@ from subtext.retrieval.stores.item import (
     Item,
     JobUpdate,
     Side,
+    Space,
     StoredRow,
     deletion_hash,
     link_sum,
     row_sum,
+    side_of,
     vectors_digest,
 )
 from subtext.retrieval.stores.sql import (
@@ -97,9 +103,9 @@ from subtext.retrieval.stores.sql import (
     union,
     with_facet,
 )
-from subtext.retrieval.stores.store import Stats, Store, View, Writer
-from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
-from subtext.retrieval.words import LEAST, LENGTH, SATURATION, fold, query_words, words
+from subtext.retrieval.stores.store import Stats, Store, View, Writer, sorted_owners
+from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems
+from subtext.retrieval.words import bm25, fold, query_words, words
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
@@ -109,8 +115,8 @@ warnings.filterwarnings("ignore", message="lance is not fork-safe")
 TABLE = "items.lance"
 MOVED = re.compile(r"items-[0-9a-f]{8}\.lance")
 """The table of an index after a move, or during it."""
-ITEMS, FURTHER, STATE, DOCUMENT, DELETED, JOB = 0, 2, 4, 5, 6, 7
-"""Kinds of rows; those of items are ITEMS + the number of their side, and of their further vectors FURTHER + it."""
+ITEMS, FURTHER, STATE, DOCUMENT, DELETED, JOB = 0, 4, 8, 9, 10, 11
+"""Kinds of rows; those of items are ITEMS + the number of their space, and of their further vectors FURTHER + it."""
 EXACT_UP_TO = 50_000
 """Vectors of a side that are all compared by default: a reader has them in memory."""
 LATER = 0.1
@@ -131,7 +137,7 @@ SINGLE = 2**15
 """Bytes that are read one after the other in the time that a row by itself takes."""
 REMEMBERED = 64
 """Changes that the state names."""
-NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch", "job")
+NUMBERS = ("generation", "key", *SPACES, "worded", "words", "image_words", "links", "deleted", "epoch", "job")
 """Numbers of the state."""
 SUMS = {"items": ITEMS, "documents": DOCUMENT, "hashes": DELETED, "finished": JOB}
 """Sums over all rows of a kind, by which `verify` knows that none is missing or another; of items, by their digests."""
@@ -153,22 +159,24 @@ _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "text", "content"]
 _ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
 _RELATIONS = (
-    "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 2), "
+    "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 4), "
     "facets AS (SELECT side, key, f['name'] AS name, f['word'] AS word, f['folded'] AS folded, f['number'] AS number, "
-    "f['rest'] AS rest FROM (SELECT kind AS side, key, unnest(facets) AS f FROM dataset WHERE kind < 2) AS lists) "
+    "f['rest'] AS rest FROM (SELECT kind AS side, key, unnest(facets) AS f FROM dataset WHERE kind < 4) AS lists) "
 )
 
 
-def schema(width: int) -> pa.Schema:
+def schema(width: int, encoder: int = 0) -> pa.Schema:
     """The columns of an index.
 
     folded, words, length   of the id, and of a text, as they are searched
     facets                  what the metadata is filtered by; a number is `number` + `rest`, exactly
     links                   of a text: the ids of its images
     vectors_digest          of all vectors of the item: what `verify` compares
+    vector, sentence        of the model, and of the sentence encoder: a row has one of them
 
     Args:
         width: D, numbers per vector.
+        encoder: E, numbers per vector of the sentence encoder; 0 for none.
 
     Returns:
         The columns with their types.
@@ -180,9 +188,33 @@ def schema(width: int) -> pa.Schema:
             "kind": pa.int8(), "key": pa.int64(), "view": pa.int16(), **texts,
             "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
             "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int64())])),
-            "vector": pa.list_(pa.float32(), width),
+            "vector": pa.list_(pa.float32(), width), "sentence": pa.list_(pa.float32(), encoder or 1),
         }
     )  # fmt: skip
+
+
+def columns_of(manifest: Manifest) -> pa.Schema:
+    """The columns of an index.
+
+    Args:
+        manifest: Describes it.
+
+    Returns:
+        The columns with their types.
+    """
+    return schema(manifest.width, manifest.width_of("sentences"))
+
+
+def vector_column(space: Space) -> str:
+    """The column that has the vectors of a space.
+
+    Args:
+        space: One of `SPACES`.
+
+    Returns:
+        Its name.
+    """
+    return "sentence" if space in DERIVED else "vector"
 
 
 def literal(value: Any) -> str:
@@ -287,7 +319,7 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
         "index": now["index"] == {} or _is(now["index"], _INDEX),
         "jobs": all(map(_is_job, now["jobs"])),
         # The table of an earlier model has lost its rows, and leads to the one in use.
-        "images and texts": now.get("moved") or now["images"] + now["texts"] <= rows,
+        "images and texts": now.get("moved") or sum(now[space] for space in SPACES) <= rows,
     }
     return next((name for name, is_right in right.items() if not is_right), "")
 
@@ -312,7 +344,7 @@ class LanceTables(Tables):
         self.home, self.mark = home, mark
         for column in schema(1):
             own = dataset.schema.field(column.name) if column.name in dataset.schema.names else None
-            if own is None or (own.type != column.type and column.name != "vector"):
+            if own is None or (own.type != column.type and column.name not in ("vector", "sentence")):
                 raise SearchIndexError(
                     f"{where} needs a column '{column.name}' of {column.type} in its table; it has "
                     f"{'none' if own is None else own.type}; restore a backup"
@@ -417,7 +449,7 @@ class LanceTables(Tables):
         """The items of a side that have one of these keys or ids, and of a text the ids of its images.
 
         Args:
-            side: Number of the side in `SIDES`.
+            side: Number of the side in `SPACES`.
             column: "key" or "id".
             values: Keys or ids.
 
@@ -434,7 +466,7 @@ class LanceTables(Tables):
         """The items of a side that have one of these keys or ids.
 
         Args:
-            side: Number of the side in `SIDES`.
+            side: Number of the side in `SPACES`.
             column: "key" or "id".
             values: Keys or ids.
 
@@ -461,7 +493,7 @@ class LanceTables(Tables):
                     yield key, own
 
     def rows(
-        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+        self, side: Space, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
         """The rows of these keys, or of these ids; see `View.rows`.
 
@@ -474,7 +506,7 @@ class LanceTables(Tables):
         Returns:
             The rows, in any order.
         """
-        number = SIDES.index(side)
+        number = SPACES.index(side)
         column, values = ("key", list(keys or ())) if ids is None else ("id", self.storable(ids))
         records = list(self.records(number, column, values))
         partners: dict[str, list[int]] = {row.id: [] for row, _ in records}
@@ -482,7 +514,7 @@ class LanceTables(Tables):
             for key, linked in self.linked_with(list(partners)):
                 for image in linked:
                     partners[image].append(key)
-        elif links:
+        elif links and number == 1:
             own = {row.id: row.key for row, _ in self.records(0, "id", sorted({*chain(*(ids for _, ids in records))}))}
             for row, ids in records:
                 partners[row.id] += [own[image] for image in ids if image in own]
@@ -501,20 +533,21 @@ class LanceTables(Tables):
         with translated(self.where):
             yield from self.dataset.scanner(columns=list(columns), filter=where, batch_size=CHUNK).to_batches()
 
-    def vectors_at(self, rows: NDArray[np.uint64]) -> NDArray[np.float32]:
+    def vectors_at(self, rows: NDArray[np.uint64], column: str = "vector") -> NDArray[np.float32]:
         """(n D) vectors of rows of the table.
 
         Args:
             rows: (n) row ids of the table.
+            column: "vector" or "sentence".
 
         Returns:
             (n D) float32.
         """
-        blocks = [np.zeros((0, self.dataset.schema.field("vector").type.list_size), dtype=np.float32)]
+        blocks = [np.zeros((0, self.dataset.schema.field(column).type.list_size), dtype=np.float32)]
         for start in range(0, len(rows), CHUNK):
             with translated(self.where):
-                block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=["vector"])
-            blocks.append(as_matrix(block["vector"]))
+                block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=[column])
+            blocks.append(as_matrix(block[column]))
         return np.concatenate(blocks)
 
     @cached_property
@@ -548,11 +581,11 @@ def as_matrix(column: Any) -> NDArray[np.float32]:
 
 @dataclass(eq=False)
 class LanceVectors:
-    """The vectors of one side at one moment; the store has those of small sides in memory, for all moments.
+    """The vectors of one space at one moment; the store has those of small sides in memory, for all moments.
 
     Attributes:
         tables: The table at this version.
-        side: "images" or "texts".
+        side: One of `SPACES`.
         store: The index.
         where: Filter of the rows that hold the vectors.
         count: Number of items.
@@ -561,13 +594,13 @@ class LanceVectors:
     """
 
     tables: LanceTables
-    side: Side
+    side: Space
     store: LanceStore
 
     def __post_init__(self) -> None:
-        number = SIDES.index(self.side)
+        number, self.column = SPACES.index(self.side), vector_column(self.side)
         self.where = f"kind IN ({ITEMS + number}, {FURTHER + number})"
-        self.count, self.views = self.tables.state(self.side), self.store.manifest.views[self.side]
+        self.count, self.views = self.tables.state(self.side), self.store.manifest.views_of(self.side)
         others = f"kind = {FURTHER + number} AND view BETWEEN 1 AND {self.views - 1}"
         self.where_numbered = f"(kind = {ITEMS + number} AND view = 0) OR ({others})"
         self.rows = self.count * self.views
@@ -633,7 +666,7 @@ class LanceVectors:
                 f"an index needs {self.views} vectors of each of its {self.side}; of {len(unique)} it has "
                 f"{len(owners)}; `subtext index verify` says what is wrong"
             )
-        return self.tables.vectors_at(rows).reshape(len(unique), self.views, -1)[positions]
+        return self.tables.vectors_at(rows, self.column).reshape(len(unique), self.views, -1)[positions]
 
     def searched(
         self,
@@ -684,17 +717,17 @@ class LanceVectors:
 
     def _blocks(self, among: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Keys and vectors, block by block; few of them each by itself, else those among all."""
-        few = self.rows * self.store.manifest.width * 4 // SINGLE
+        few = self.rows * self.store.manifest.width_of(self.side) * 4 // SINGLE
         if among is not None and len(among) * self.views <= few:
             owners, rows = self.positions(among)
             for start in range(0, len(rows), CHUNK):
                 block = slice(start, start + CHUNK)
-                yield owners[block], self.tables.vectors_at(rows[block])
+                yield owners[block], self.tables.vectors_at(rows[block], self.column)
             return
-        for batch in self.tables.batches(["key", "vector"], self.where):
+        for batch in self.tables.batches(["key", self.column], self.where):
             keys = batch["key"].to_numpy()
             chosen = slice(None) if among is None else np.isin(keys, among)
-            yield keys[chosen], as_matrix(batch["vector"])[chosen]
+            yield keys[chosen], as_matrix(batch[self.column])[chosen]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
         """At most `count` vectors, sampled by the seed.
@@ -708,7 +741,7 @@ class LanceVectors:
         """
         rows = self.positions()[1]
         chosen = draw.permutation(len(rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
-        return self.tables.vectors_at(rows[np.sort(chosen)])
+        return self.tables.vectors_at(rows[np.sort(chosen)], self.column)
 
     def positions(self, among: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """The key of each vector, of some items or all, in the order of the keys; the row of the table it lies in.
@@ -743,10 +776,10 @@ class LanceVectors:
                 changes, keys, vectors = self.store.vectors.get(self.side, ([], owners[:0], None))
                 if vectors is None or not self.tables.is_kin(changes):
                     # Keys of another index, or of one that was restored since, may be those of other items.
-                    keys, vectors = owners[:0], self.tables.vectors_at(rows[:0])
+                    keys, vectors = owners[:0], self.tables.vectors_at(rows[:0], self.column)
                 remaining, new = np.isin(keys, owners), ~np.isin(owners, keys)
                 keys = np.concatenate([keys[remaining], owners[new]])
-                vectors = np.concatenate([vectors[remaining], self.tables.vectors_at(rows[new])])
+                vectors = np.concatenate([vectors[remaining], self.tables.vectors_at(rows[new], self.column)])
                 order = np.argsort(keys, kind="stable")
                 keys, vectors = keys[order], vectors[order]
                 self.store.vectors[self.side] = self.tables.now["changes"], keys, vectors
@@ -772,13 +805,13 @@ class LanceView(SqlView):
 
     Attributes:
         tables: The table at this version.
-        sides: The vectors of each side.
+        sides: The vectors of each space.
         store: The index.
         renewed: Whether this is a later moment than it was at first.
     """
 
     tables: LanceTables
-    sides: Mapping[Side, LanceVectors]
+    sides: Mapping[Space, LanceVectors]
     store: LanceStore
     renewed: bool = False
     """Whether this is a later moment than it was."""
@@ -841,7 +874,7 @@ class LanceView(SqlView):
         Returns:
             Bytes on disk, unindexed vectors, and facts of the store.
         """
-        unindexed = {side: vectors.unindexed for side, vectors in self.sides.items()}
+        unindexed = {side: self.sides[side].unindexed for side in SIDES}
         dataset = self.tables.dataset
         fragments = len(dataset.get_fragments())
         facts = {"version": dataset.version, "fragments": fragments, "lists": self.tables.lists}
@@ -882,43 +915,72 @@ class LanceView(SqlView):
             return text
         return _whole(number) + rest[0] if math.isfinite(number) else number
 
-    def search_text(self, words_: str, *, top: int) -> list[tuple[int, float]]:
-        """The `top` texts that contain some of the words, as (key, BM25 score), best first.
+    def owners(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The items that a space has rows of; see `View.owners`.
 
-        Every text is looked through. Lance's own index of words ranks by other numbers than a folder does, and leaves
+        Args:
+            space: One of `SPACES`.
+
+        Returns:
+            (N) keys of items, ascending, and (N) keys of their rows.
+        """
+        name = f"owners of {space}"
+        if space not in DERIVED:
+            return super().owners(space)
+        if name not in self.cache:
+            rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
+            self.cache[name] = sorted_owners(rows["key"].to_pylist(), [it or b"" for it in rows["content"].to_pylist()])
+        return self.cache[name]
+
+    def owner_links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All links; see `View.owner_links`.
+
+        Returns:
+            (M) keys of texts and (M) keys of their images.
+        """
+        if "links" not in self.cache:
+            images = self.tables.scan(["id", "key"], "kind = 0")
+            keys = dict(zip(images["id"].to_pylist(), images["key"].to_pylist(), strict=True))
+            texts = self.tables.scan(["key", "links"], "kind = 1")
+            pairs = zip(texts["key"].to_pylist(), texts["links"].to_pylist(), strict=True)
+            links = sorted((text, keys[image]) for text, own in pairs for image in own or () if image in keys)
+            self.cache["links"] = tuple(np.array(links, dtype=np.int64).reshape(-1, 2).T)
+        return self.cache["links"]
+
+    def search_words(self, side: Side, words_: str, *, top: int | None) -> list[tuple[int, float]]:
+        """The items of a side that contain some of the words, as (key, BM25 score), best first.
+
+        Every item is looked through. Lance's own index of words ranks by other numbers than a folder does, and leaves
         out what came after it.
 
         Args:
+            side: "images" or "texts".
             words_: Words of the query.
-            top: Number of texts, 1 or more.
+            top: Number of items, 1 or more; None for all.
 
         Returns:
-            (key of the text, BM25 score), best first.
+            (key of the item, BM25 score), best first.
 
         Raises:
             SearchIndexError: If the count of texts is damaged.
         """
-        query, number = Counter(query_words(words_)), self.tables.state("worded")
+        names = ("images", "image_words") if side == "images" else ("worded", "words")
+        query, (number, total) = Counter(query_words(words_)), (self.tables.state(name) for name in names)
         if not query or not number:
             return []
         where = " OR ".join(f"contains(words, {literal(f' {word} ')})" for word in query)
-        # Only numbers are kept of the texts: how many texts have a word is known after the last one.
+        # Only numbers are kept of the items: how many items have a word is known after the last one.
         columns = [np.zeros((0, 2 + len(query)), dtype=np.int64)]
-        for batch in self.tables.batches(["key", "length", "words"], f"kind = 1 AND ({where})"):
+        for batch in self.tables.batches(["key", "length", "words"], f"kind = {SIDES.index(side)} AND ({where})"):
             counts = [pc.count_substring(batch["words"], f" {word} ") for word in query]
             columns.append(np.stack([batch["key"], batch["length"], *counts], axis=1).astype(np.int64))
-        keys, lengths, *often = np.concatenate(columns).T
-        length = SATURATION * (1 - LENGTH + LENGTH * lengths * number / self.tables.state("words"))
-        scores = np.zeros(len(keys))
-        for times, own in zip(query.values(), often, strict=True):
-            texts = int(np.count_nonzero(own))
-            if texts > number:
-                raise SearchIndexError(
-                    f"{self.store.path} needs to count its texts; it counts {number:,}, and more have words of the "
-                    "query; restore a backup"
-                )
-            weight = times * max(LEAST, math.log((number - texts + 0.5) / (texts + 0.5)))
-            scores += weight * own * (SATURATION + 1) / (own + length)
+        keys, lengths, *times = np.concatenate(columns).T
+        if any(np.count_nonzero(own) > number for own in times):
+            raise SearchIndexError(
+                f"{self.store.path} needs to count its {side}; it counts {number:,}, and more have words of the query; "
+                "restore a backup"
+            )
+        scores = bm25(np.array(times), lengths, weights=list(query.values()), number=number, total=total)
         return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
@@ -951,31 +1013,44 @@ class LanceView(SqlView):
         rows = self.tables.scan(["id", "key", "text"], where).to_pylist()
         return [(row["id"], row["key"]) if kind == "documents" else (row["text"],) for row in rows]
 
-    def damage(self, side: Side) -> list[IndexIssue]:
-        """Vectors, facets, words and links of a side that are not those that were put in.
+    def damage(self, side: Space) -> list[IndexIssue]:
+        """Vectors, facets, words and links of a space that are not those that were put in.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`.
 
         Returns:
-            The damage; empty for an intact side.
+            The damage; empty for an intact space.
         """
-        number, vectors, views = SIDES.index(side), self.sides[side], self.manifest.views[side]
+        number, vectors, views = SPACES.index(side), self.sides[side], self.manifest.views_of(side)
         links, texts, length, damaged = 0, 0, 0, dict[str, list[str]]()
-        columns = ["key", "id", "folded", "text", "metadata", "words", "length", "links", "facets", "vectors_digest"]
+        columns = [
+            "key",
+            "id",
+            "folded",
+            "path",
+            "text",
+            "metadata",
+            "words",
+            "length",
+            "links",
+            "facets",
+            "vectors_digest",
+        ]
         for batch in self.tables.batches(columns, f"kind = {number}"):
             owners, rows = vectors.positions(batch["key"].to_numpy())
-            matrix = self.tables.vectors_at(rows)
+            matrix = self.tables.vectors_at(rows, vectors.column)
             for row in batch.to_pylist():
                 own = matrix[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
-                searched = _searched(row["text"], json_object(row["metadata"]) or {})
+                metadata = json_object(row["metadata"]) or {}
+                searched = _searched(number, str(row["id"]), row["path"], row["text"], metadata)
                 links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
                 texts, length = texts + (row["length"] is not None), length + (row["length"] or 0)
                 for what, right in {
                     f"without {views} vectors, or twice there": len(own) == views,
                     "with changed or damaged vectors": len(own) != views
                     or vectors_digest(own, row["key"]) == row["vectors_digest"],
-                    "whose words differ from the text": (row["words"], row["length"])
+                    "whose words differ from what they are of": (row["words"], row["length"])
                     == (searched["words"], searched["length"]),
                     "found by another id than its own": row["folded"] == fold(row["id"]),
                     "filtered by other values than the metadata": row["facets"] == searched["facets"],
@@ -992,8 +1067,8 @@ class LanceView(SqlView):
             f"{side} have {stored:,} of {vectors.rows:,} vectors": stored != vectors.rows,
             f"vectors of {side} are not numbered from 0 to {views - 1}": numbered != vectors.rows,
         }
-        if number:
-            counts = {"links": links % ROUND, "worded": texts, "words": length}
+        if side in SIDES:
+            counts = {"links": links % ROUND, "worded": texts, "words": length} if number else {"image_words": length}
             wrong |= {f"{name} changed or damaged": self.tables.state(name) != own for name, own in counts.items()}
         return [*problems, *(IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong)]
 
@@ -1006,7 +1081,7 @@ class LanceView(SqlView):
         sums = dict.fromkeys(SUMS, 0)
         columns = ["kind", "key", "id", "text", "content", "digest"]
         last, unknown = 0, self.tables.dataset.count_rows(filter=f"kind IS NULL OR kind < 0 OR kind > {JOB}")
-        kinds = {kind: name for name, kind in SUMS.items()} | {ITEMS + 1: "items"}
+        kinds = {kind: name for name, kind in SUMS.items()} | dict.fromkeys(range(ITEMS, FURTHER), "items")
         for batch in self.tables.batches(columns, f"kind IN ({literal(sorted(kinds))})"):
             for row in batch.to_pylist():
                 is_item = row["kind"] < FURTHER
@@ -1020,7 +1095,7 @@ class LanceView(SqlView):
             "state changed or damaged: it is not that of the last change": not self.tables.is_sealed,
             f"an item has the key {last:,}, which was never given": last > self.tables.state("key"),
             f"{counted(unknown, 'row')} of no kind that Subtext writes": unknown > 0,
-            "columns are not those that Subtext makes": schema(self.manifest.width) != self.tables.dataset.schema,
+            "columns are not those that Subtext makes": columns_of(self.manifest) != self.tables.dataset.schema,
         }
         problems = [IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong]
         recorded = self.tables.now["index"].get("files", {})
@@ -1074,9 +1149,10 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _searched(text: str | None, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that a text and metadata are searched by."""
-    spelled = None if text is None else words(text)
+def _searched(side: int, name: str, path: str | None, text: str | None, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that words and metadata of an item are searched by."""
+    said = text if side else item_words(name, path, metadata)
+    spelled = None if said is None else words(said)
     spaced, length = (None, None) if spelled is None else (_spaced(spelled), len(spelled))
     return {"words": spaced, "length": length, "facets": _facet_rows(metadata)}
 
@@ -1153,7 +1229,7 @@ def _seal(state: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-for _name in (*View.__abstractmethods__, "damage", "damaged_records"):
+for _name in (*View.__abstractmethods__, "owners", "owner_links", "damage", "damaged_records"):
     setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
 
 
@@ -1166,7 +1242,7 @@ class StateRow(NamedTuple):
 
 
 Items = dict[tuple[int, str], StateRow]
-"""Items by their side and id."""
+"""Items by the number of their space and their id."""
 
 
 @dataclass(eq=False)
@@ -1313,6 +1389,7 @@ class LanceWriter(Writer):
         moving = self.store.pending_move()
         if moving is not None:
             with moving.writing("compact") as writer:
+                self.clean_move(writer)
                 writer.compact(seed=seed)
         return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
 
@@ -1367,7 +1444,7 @@ class LanceWriter(Writer):
             IndexLockedError: If others change the index of the vectors as well.
         """
         view = self.store.view(self.store.latest())
-        tables, sides = view.tables, list(view.sides.values())
+        tables, sides = view.tables, [view.sides[side] for side in SIDES]
         rows, unindexed = (sum(getattr(side, name) for side in sides) for name in ("rows", "unindexed"))
         complete = rows - unindexed >= tables.now["index"].get("vectors", rows)
         large = not all(side.in_memory for side in sides)
@@ -1423,7 +1500,7 @@ class LanceWriter(Writer):
         """Side -> how many of `count` lists find `ann.RECALL` of the ten nearest items, and that recall."""
         measured, view = {}, self.store.view(self.store.latest())
         samples = {own: view.sides[own].sample(QUERIES, seed=seed)[:, None] for own in SIDES if view.counts[own]}
-        for side, vectors in view.sides.items():
+        for side, vectors in ((side, view.sides[side]) for side in SIDES):
             if vectors.in_memory:
                 continue
             exact = {own: vectors.compared(queries, ann.DEPTH) for own, queries in samples.items()}
@@ -1486,7 +1563,7 @@ class LanceWriter(Writer):
 
     def _write(self, tables: LanceTables, draft: PendingCommit, token: str) -> None:
         """Commit a draft; small fragments before it are merged with its rows."""
-        dataset, columns = tables.dataset, schema(self.manifest.width)
+        dataset, columns = tables.dataset, columns_of(self.manifest)
         predicate = " OR ".join(f"({where})" for where in [f"kind = {STATE}", *draft.where])
         with translated(self.store.path):
             fragments = {part.fragment_id: part for part in dataset.get_fragments()}
@@ -1527,6 +1604,13 @@ class LanceWriter(Writer):
 
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
         """The commit of a change."""
+        if change.since not in (None, tables.now["change"]):
+            raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
+        if change.unless_deleted and tables.now["deleted"]:
+            rows = tables.scan(_RECORD, f"kind = {DELETED}").to_pylist()
+            change = replace(change, vectors=vectors).without(set(_hashes(b"".join(row["content"] for row in rows))))
+            assert change.vectors is not None
+            vectors = change.vectors
         number = SIDES.index(change.side)
         state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
@@ -1561,6 +1645,8 @@ class LanceWriter(Writer):
         for own, ids in enumerate(gone):
             for name in ids:
                 del after[own, name]
+        self._derive(tables, change, (before, after, new), state)
+        for own, ids in enumerate(gone):
             hashes += [deletion_hash(SIDES[own], name) for name in ids] if change.remember else []
         draft = PendingCommit(state, gone, None if change.job is None else _noted(state, change.job))
         self._write_items(tables, draft, before, after, new)
@@ -1582,6 +1668,52 @@ class LanceWriter(Writer):
         state["jobs"] = [job for job in state["jobs"] if job[4] is None]
         return draft
 
+    def _derive(
+        self,
+        tables: LanceTables,
+        change: Change,
+        items: tuple[Items, Items, dict[int, NDArray[np.float32]]],
+        state: dict[str, Any],
+    ) -> None:
+        """Remove what was derived of changed items, and put in derived rows, as `SqlWriter.change_rows` does it.
+
+        Args:
+            tables: The table before the change.
+            change: The change.
+            items: Items before and after it, to which derived rows are added, and vectors of new ones by their keys.
+            state: The numbers of the index, as they are to be.
+        """
+        before, after, new = items
+        lenders, texts = set[str](), list[str]()
+        for side, name in {**before, **after}:
+            former, now = before.get((side, name)), after.get((side, name))
+            other = former is None or now is None or former.key != now.key
+            if side == 0:
+                lenders |= {name} if other and former is not None else set()
+                continue
+            links = [frozenset[str]() if item is None else item.links for item in (former, now)]
+            lenders |= links[0] | links[1] if other else links[0] ^ links[1]
+            texts += [name] if other and former is not None else []
+        if texts and state["sentences"]:
+            before |= tables.stored(2, "id", texts)
+        if lenders and state["neighbours"]:
+            present = tables.stored(0, "id", tables.storable(sorted(lenders)))
+            near = sorted({row.key for row in present.values()})
+            found = "SELECT DISTINCT key FROM facets WHERE side = 3 AND name = 'near' AND number = ANY(?::bigint[])"
+            keys = [tables.keys(found, near[start : start + CHUNK]).tolist() for start in range(0, len(near), CHUNK)]
+            before |= tables.stored(3, "key", sorted({*chain(*keys)}))
+            before |= tables.stored(3, "id", tables.storable(sorted(lenders)))
+        for space, rows in change.derived.items():
+            own, number, names = SIDES.index(side_of(space)), SPACES.index(space), list(rows)
+            before |= tables.stored(number, "id", tables.storable(names))
+            unknown = [name for name in names if (own, name) not in before and (own, name) not in after]
+            there = {**tables.stored(own, "id", tables.storable(unknown)), **after}
+            for name, row in rows.items():
+                if (own, name) in there:
+                    state["key"] += 1
+                    after[number, name] = StateRow(state["key"], row.entry(name, there[own, name].key))
+                    new[state["key"]] = row.vector[None]
+
     def _write_items(
         self,
         tables: LanceTables,
@@ -1597,7 +1729,7 @@ class LanceWriter(Writer):
         removed = sorted(keys - new.keys() - set(again))
         former: dict[int, tuple[bytes, NDArray[np.float32]]] = {}
         for start in range(0, len(again), CHUNK):
-            where = f"kind < {FURTHER} AND key IN ({literal(again[start : start + CHUNK])})"
+            where = f"kind < {len(SIDES)} AND key IN ({literal(again[start : start + CHUNK])})"
             for part in tables.batches(["key", "vectors_digest", "vector"], where):
                 values = zip(part["vectors_digest"].to_pylist(), as_matrix(part["vector"]), strict=True)
                 former |= dict(zip(part["key"].to_pylist(), values, strict=True))
@@ -1607,9 +1739,12 @@ class LanceWriter(Writer):
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
-                    counts = {SIDES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
-                    if item.entry.text is not None:
-                        counts |= {"worded": 1, "words": len(words(item.entry.text))}
+                    counts = {SPACES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
+                    entry = item.entry
+                    if side == 0:
+                        counts["image_words"] = len(words(item_words(name, entry.path, entry.metadata)))
+                    elif entry.text is not None:
+                        counts |= {"worded": 1, "words": len(words(entry.text))}
                     for count, more in counts.items():
                         draft.state[count] = (draft.state[count] + sign * more) % ROUND
                     more = _item_sum(item.entry.digest(side, item.key), item.key)
@@ -1624,8 +1759,9 @@ class LanceWriter(Writer):
             row = {
                 "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
                 "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
-                "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest, "vector": first,
-                "links": sorted(item.links) if side else None, **_searched(entry.text, json.loads(entry.metadata_json)),
+                "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest,
+                vector_column(SPACES[side]): first, "links": sorted(item.links) if side == 1 else None,
+                **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json)),
             }  # fmt: skip
             draft.rows.append(row)
             for view, vector in enumerate(new.get(item.key, [])[1:], start=1):
@@ -1783,10 +1919,11 @@ class LanceStore(Store):
     """
 
     path: str
+    keeps_spaces = True
 
     def __init__(self, location: str, *, table: str = "", home: Home | None = None) -> None:
         self.path, self.table, self.earlier = location, table or TABLE, list[str]()
-        self.vectors: dict[Side, tuple[list[str], NDArray[np.int64], NDArray[np.float32]]] = {}
+        self.vectors: dict[Space, tuple[list[str], NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
         self._tables: LanceTables | None = None
@@ -1802,12 +1939,13 @@ class LanceStore(Store):
             self.table, self._tables = successor, None
             self._require_own()
         self.manifest = self.manifest_of(self.latest().now)
-        width = getattr(self.latest().dataset.schema.field("vector").type, "list_size", None)
-        if width != self.manifest.width:
-            raise SearchIndexError(
-                f"{location} needs vectors of {self.manifest.width} numbers, as its manifest says; its table has "
-                f"{width}; restore a backup"
-            )
+        for wanted in columns_of(self.manifest):
+            width = getattr(self.latest().dataset.schema.field(wanted.name).type, "list_size", None)
+            if wanted.name in ("vector", "sentence") and width != wanted.type.list_size:
+                raise SearchIndexError(
+                    f"{location} needs vectors of {wanted.type.list_size} numbers, as its manifest says; its table has "
+                    f"{width}; restore a backup"
+                )
 
     @classmethod
     def create(cls, location: str, manifest: Manifest, *, table: str = "", home: Home | None = None) -> LanceStore:
@@ -1840,7 +1978,7 @@ class LanceStore(Store):
             "sums": dict.fromkeys(SUMS, 0),
             **dict.fromkeys(NUMBERS, 0),
         }
-        rows = _state_row(state | {"seal": _seal(state)}, schema(manifest.width))
+        rows = _state_row(state | {"seal": _seal(state)}, columns_of(manifest))
         uri = home.uri(table) if home is not None else place(location, table or TABLE)
         with translated(location):
             lance.write_dataset(rows, uri, mode="create", storage_options=PATIENCE)
@@ -1953,8 +2091,8 @@ class LanceStore(Store):
             A view of that version.
         """
         self.require_same(tables.now)
-        sides = {side: LanceVectors(tables, side, self) for side in SIDES}
-        counts = {side: vectors.count for side, vectors in sides.items()}
+        sides = {space: LanceVectors(tables, space, self) for space in SPACES}
+        counts = {side: sides[side].count for side in SIDES}
         revision = self.manifest_of(tables.now).revision
         self.require_revision(revision)
         return LanceView(self.manifest, revision, counts, tables, sides, self, cache=tables.cache)
@@ -1984,8 +2122,14 @@ class LanceStore(Store):
             The damage; empty for an intact index.
         """
         with self.reading() as view:
-            problems = [*view.damaged_records(), *(problem for side in SIDES for problem in view.damage(side))]
-        return problems if self.text_side is None else [*problems, *text_side_problems(self.text_side, self.manifest)]
+            problems = [*view.damaged_records(), *(problem for space in SPACES for problem in view.damage(space))]
+        if self.text_side is None:
+            return problems
+        problems += text_side_problems(self.text_side, self.manifest)
+        if self.manifest.encoder is not None and self.sentence_side is not None:
+            about = replace(self.manifest, fingerprint=self.manifest.encoder.fingerprint)
+            problems += text_side_problems(self.sentence_side, about)
+        return problems
 
     def remove(self) -> None:
         """Remove the index, with all its tables."""
@@ -2104,9 +2248,9 @@ class LanceStore(Store):
             for table in self.earlier:
                 earlier = lance.dataset(home.uri(table), storage_options=PATIENCE)
                 freed += earlier.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6))).old_versions
-                side = self._text_side_of(table)
-                if side is not None and (own := Path(home.uri(table), TEXT_SIDE)).exists():
-                    shutil.rmtree(inside(own.parent, own.name))
+                for name in (TEXT_SIDE, SENTENCE_SIDE) if self.path.startswith("lance://") else ():
+                    if (own := Path(home.uri(table), name)).exists():
+                        shutil.rmtree(inside(own.parent, own.name))
         return bool(unused or freed)
 
     def require_same(self, state: Mapping[str, Any]) -> None:

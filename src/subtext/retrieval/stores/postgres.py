@@ -1,7 +1,8 @@
 """A search index in PostgreSQL: a schema that describes itself, for any number of readers and writers at once.
 
 NAME.manifest        model and its fingerprint, width, where items came from
-NAME.items, links, facets, images_vectors, texts_vectors    what is in the index; every change is one transaction
+NAME.items, links, facets                                    what is in the index; every change is one transaction
+NAME.images_vectors, texts_vectors, sentences_vectors, neighbours_vectors    a table a space, each of its own width
 NAME.jobs, forgotten, kept, state                            journal, hashes of deleted items, documents, numbers
 NAME.images_graph, texts_graph    HNSW indexes of the vectors of large sides; a graph that was replaced ends in _before
 
@@ -59,14 +60,17 @@ from subtext.retrieval.index_files import json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import facets
+from subtext.retrieval.stores.facets import facets, item_words
 from subtext.retrieval.stores.item import (
     SIDES,
+    SPACES,
     Applied,
     Change,
     Hits,
     IndexEntry,
     Side,
+    Space,
+    deletion_hash,
     link_sum,
     row_sum,
     vectors_digest,
@@ -94,6 +98,8 @@ NEEDED = [0, 8]
 """The first pgvector that goes on looking where a filter leaves too few (iterative scan)."""
 ROWS = 2000
 """Rows that `verify` reads at a time."""
+FEW = 200
+"""Items whose words are compared at a time: more of them may need space on the server's disk."""
 MOST = 24
 """Connections of one process at a time: a Subtext server has a hundred threads, and PostgreSQL by default a hundred
 connections for all its clients."""
@@ -119,12 +125,12 @@ _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 _LAYOUT = Path(__file__).with_name("postgres_layout.sql").read_text(encoding="utf-8")
 _SEARCH = Path(__file__).with_name("postgres_words.sql").read_text(encoding="utf-8")
 STATE = (
-    "format", "generation", "change", "images", "texts", "key", "worded", "words", "facets", "items", "links",
+    "format", "generation", "change", *SPACES, "key", "worded", "words", "image_words", "facets", "items", "links",
     "forgotten", "jobs", "kept", "seal",
 )  # fmt: skip
 """Numbers of the state."""
 _KEPT = "SELECT name, value, extract(epoch FROM written)::text FROM kept WHERE name = ANY(?::text[])"
-_CHECKED = "SELECT key, id, text, metadata, vectors_digest, folded_id FROM items"
+_CHECKED = "SELECT key, id, path, text, metadata, vectors_digest, folded_id FROM items"
 _MOVING = re.compile(r"moving [0-9a-f]{32}")
 """The schema of a move: a name that no address can have."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
@@ -137,8 +143,7 @@ _TABLES = (
     "items",
     "links",
     "facets",
-    "images_vectors",
-    "texts_vectors",
+    *(f"{space}_vectors" for space in SPACES),
     "jobs",
     "forgotten",
     "kept",
@@ -567,27 +572,32 @@ def layout(connection: DatabaseConnection) -> list[str]:
     Returns:
         A line for each, sorted.
     """
-    graphs = [f"{side}_graph{end}" for side in SIDES for end in ("", "_before")]
+    graphs = [f"{side}_graph{end}" for side in SPACES for end in ("", "_before")]
     return sorted(line for (line,) in connection.execute(_LAYOUT, {"graphs": graphs}))
 
 
 @dataclass(eq=False)
 class GraphVectors:
-    """The vectors of one side at one moment; of use inside the transaction of its view.
+    """The vectors of one space at one moment; of use inside the transaction of its view.
 
     Attributes:
         tables: The tables at this moment.
-        side: "images" or "texts".
-        count: Items of the side.
+        side: One of `SPACES`.
+        count: Items of the space.
         manifest: Describes the index.
         cache: What was read of this moment, for all views of it.
     """
 
     tables: PostgresTables
-    side: Side
+    side: Space
     count: int
     manifest: Manifest
     cache: dict[str, Any]
+
+    @property
+    def views(self) -> int:
+        """Vectors of an item."""
+        return self.manifest.views_of(self.side)
 
     @property
     def graph(self) -> tuple[int, int] | None:
@@ -606,7 +616,7 @@ class GraphVectors:
     @property
     def unindexed(self) -> int:
         """Vectors that every search compares: those that came after the graph."""
-        return self.count * self.manifest.views[self.side] if self.graph is None else self.graph[1]
+        return self.count * self.views if self.graph is None else self.graph[1]
 
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
@@ -627,11 +637,7 @@ class GraphVectors:
             self._depth(top) if among is None else math.ceil(SPREAD * self._depth(top) * self.count / max(1, possible))
         )
         by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
-        by_graph = (
-            by_graph
-            and reach <= MAX_SCAN
-            and (among is None or DEARER * reach < possible * self.manifest.views[self.side])
-        )
+        by_graph = by_graph and reach <= MAX_SCAN and (among is None or DEARER * reach < possible * self.views)
         results = []
         for query in queries:
             hits = self._search(query, top, among, reach=reach) if by_graph else None
@@ -643,7 +649,7 @@ class GraphVectors:
 
     def _depth(self, top: int) -> int:
         """Rows among which the best items are, whatever their other vectors."""
-        return top * max(1, self.manifest.views[self.side]) + MARGIN
+        return top * max(1, self.views) + MARGIN
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index.
@@ -658,7 +664,7 @@ class GraphVectors:
             SearchIndexError: If vectors are missing.
         """
         unique, positions = np.unique(keys, return_inverse=True)
-        views, width = self.manifest.views[self.side], self.manifest.width
+        views, width = self.views, self.manifest.width_of(self.side)
         statement = f"SELECT vector FROM {self.side}_vectors WHERE key = ANY(?::bigint[]) ORDER BY key, view"
         rows = self.tables.run(statement, _array(unique), binary=True)
         if len(rows) != len(unique) * views:
@@ -718,12 +724,12 @@ class DatabaseView(SqlView):
 
     Attributes:
         tables: The tables at this moment.
-        sides: The vectors of each side.
+        sides: The vectors of each space.
         state: Name -> number.
     """
 
     tables: PostgresTables
-    sides: Mapping[Side, GraphVectors]
+    sides: Mapping[Space, GraphVectors]
     state: Mapping[str, int]
 
     kinds = (
@@ -752,34 +758,39 @@ class DatabaseView(SqlView):
         number = self.tables.connection.info.server_version
         version = f"{number // 10_000}.{number % 10_000}"
         facts = {
-            "graphs": {side: vectors.graph is not None for side, vectors in self.sides.items()},
-            "after_the_graph": {side: vectors.unindexed for side, vectors in self.sides.items() if vectors.graph},
+            "graphs": {space: self.sides[space].graph is not None for space in self.manifest.spaces},
+            "after_the_graph": {
+                space: self.sides[space].unindexed for space in self.manifest.spaces if self.sides[space].graph
+            },
             "server": {"PostgreSQL": version, "pgvector": extension},
         }
-        return Stats(int(size), {side: vectors.unindexed for side, vectors in self.sides.items()}, facts)
+        return Stats(int(size), {side: self.sides[side].unindexed for side in SIDES}, facts)
 
-    def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
-        """The `top` texts that contain some of the words, as (key, BM25 score), best first.
+    def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
+        """The items of a side that contain some of the words, as (key, BM25 score), best first.
 
         sum over words of idf f (k1 + 1) / (f + k1 (1 - b + b length / mean length)), idf = log((N - n + .5) / (n + .5))
-        for N texts that have words, and n that have this one.
+        for N items that have words, and n that have this one.
 
         Args:
+            side: "images" or "texts".
             words: Words of the query; see `retrieval.words` for what counts as a word.
-            top: Number of texts, 1 or more.
+            top: Number of items, 1 or more; None for all.
 
         Returns:
-            (key of the text, BM25 score), best first.
+            (key of the item, BM25 score), best first.
         """
-        query, number = query_words(words), self.state["worded"]
+        names = ("images", "image_words") if side == "images" else ("worded", "words")
+        query, (number, total) = query_words(words), (self.state[name] for name in names)
         if not query or not number:
             return []
         values = {
             "query": query,
             "any": " | ".join(f"'{word}'" for word in dict.fromkeys(query)),
             "number": float(number),
-            "mean": self.state["words"] / number,
+            "mean": total / number,
             "top": top,
+            "side": SIDES.index(side),
         }
         return [(int(key), float(score)) for key, score in self.tables.connection.execute(_SEARCH, values)]
 
@@ -826,6 +837,7 @@ class DatabaseWriter(SqlWriter):
     tables: PostgresTables
     connection: DatabaseConnection
     changed = f"{SqlWriter.changed}, words = ?::tsvector, length = ?"
+    is_near = "number = ANY(?::numeric[])"
 
     def __init__(self, store: Database, verb: str) -> None:
         super().__init__(store, store.manifest)
@@ -876,19 +888,30 @@ class DatabaseWriter(SqlWriter):
         """
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
-        count = len(change.entries)
-        with self.changing():
+        change = replace(change, vectors=vectors)
+        with self.changing() as before:
+            if change.since not in (None, before.manifest.change):
+                raise IndexLockedError(
+                    f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again"
+                )
+            if change.unless_deleted:
+                change = change.without(self._forgotten([deletion_hash(change.side, it.id) for it in change.entries]))
+            count = len(change.entries) + sum(map(len, change.derived.values()))
             ((last,),) = self.tables.run("UPDATE state SET value = value + ? WHERE name = 'key' RETURNING value", count)
             keys = range(int(last) - count + 1, int(last) + 1)
-            applied, _ = self.change_rows(replace(change, vectors=vectors), keys)
+            applied, _ = self.change_rows(change, keys)
             names = sorted(change.documents)
-            before = sum(row_sum(*row) for row in self.tables.run(_KEPT, names))
+            former = sum(row_sum(*row) for row in self.tables.run(_KEPT, names))
             self.tables.run_many(
                 "INSERT INTO kept (name, value) VALUES (?, ?) ON CONFLICT (name) "
                 "DO UPDATE SET value = excluded.value, written = clock_timestamp()",
                 list(change.documents.items()),
             )
-            self.add_to("kept", sum(row_sum(*row) for row in self.tables.run(_KEPT, names)) - before)
+            self.add_to("kept", sum(row_sum(*row) for row in self.tables.run(_KEPT, names)) - former)
+        moving = self.store.pending_move() if change.deleted and before.moving is not None else None
+        if moving is not None:
+            with moving.writing("delete") as writer:
+                self.clean_move(writer)
         return applied
 
     def compact(self, *, seed: int = 0) -> list[str]:
@@ -907,7 +930,7 @@ class DatabaseWriter(SqlWriter):
         built, dropped = [], []
         with self.store.reading() as view:
             for side, vectors in view.sides.items():
-                rows, limit = view.counts[side] * view.manifest.views[side], view.manifest.exact_up_to
+                rows, limit = vectors.count * vectors.views, view.manifest.exact_up_to
                 if rows <= limit:
                     dropped += [side] if vectors.graph else []
                 elif vectors.unindexed > min(limit, LATER * rows):
@@ -936,6 +959,11 @@ class DatabaseWriter(SqlWriter):
                 f"{len(refused)} of {len(_TABLES)} tables were passed over, and rows of deleted items stay there; "
                 "compact it as the user who built it"
             )
+        moving = self.store.pending_move()
+        if moving is not None:
+            with moving.writing("compact") as writer:
+                self.clean_move(writer)
+                writer.compact(seed=seed)
         lines = [f"a graph of {side} was built" for side in built]
         lines += [f"the graph of {side} was dropped: every vector is compared" for side in dropped]
         return [*lines, "rows of deleted items are overwritten"]
@@ -953,7 +981,7 @@ class DatabaseWriter(SqlWriter):
     def _drop_former(self) -> None:
         """Drop graphs that were replaced, when nobody searches them any more; nobody else has to wait for that."""
         self.own()
-        for side in SIDES:
+        for side in SPACES:
             self.tables.run(f"DROP INDEX CONCURRENTLY IF EXISTS {side}_graph_before")
 
     def connect_again(self) -> None:
@@ -990,12 +1018,13 @@ class DatabaseWriter(SqlWriter):
         self.manifest = after.manifest
 
     def _columns(self, side: int, key: int, entry: IndexEntry) -> tuple[Any, ...]:
-        text = None if entry.text is None else split(entry.text)
+        said = entry.text if side else item_words(entry.id, entry.path, entry.metadata)
+        text = None if said is None else split(said)
         vector = (None, None) if text is None else (as_vector(text), len(text))
         return *super()._columns(side, key, entry), *vector
 
-    def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
-        number = SIDES.index(side)
+    def _insert_items(self, side: Space, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
+        number = SPACES.index(side)
         items = (
             (
                 key,
@@ -1035,10 +1064,13 @@ class DatabaseWriter(SqlWriter):
 
     def _count_rows(self, keys: Sequence[int], sign: int) -> None:
         """Count the words of items, the items that have some, and the sum of all; -1 counts them no more."""
-        statement = "SELECT count(length), coalesce(sum(length), 0) FROM items WHERE key = ANY(?::bigint[])"
-        ((texts, length),) = self.tables.run(statement, list(keys))
-        self.add_to("worded", sign * int(texts))
-        self.add_to("words", sign * int(length))
+        statement = (
+            "SELECT count(length) FILTER (WHERE side = 1), coalesce(sum(length) FILTER (WHERE side = 1), 0), "
+            "coalesce(sum(length) FILTER (WHERE side = 0), 0) FROM items WHERE key = ANY(?::bigint[])"
+        )
+        (counts,) = self.tables.run(statement, list(keys))
+        for name, count in zip(("worded", "words", "image_words"), counts, strict=True):
+            self.add_to(name, sign * int(count))
         rows = self.tables.run("SELECT key, digest FROM items WHERE key = ANY(?::bigint[])", list(keys))
         self.add_to("items", sign * sum(row_sum(*row) for row in rows))
 
@@ -1048,8 +1080,9 @@ class DatabaseWriter(SqlWriter):
         removed = self.tables.run(statement, [image for image, _ in links], [text for _, text in links])
         self.add_to("links", -sum(link_sum(image, text) for image, text in removed))
 
-    def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
+    def _insert_links(self, links: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         pairs = [(image, text) for image, text in links if can_hold(image) and can_hold(text)]
+        new: list[tuple[Any, ...]] = []
         if pairs:
             new = self.tables.run(
                 "INSERT INTO links SELECT i.id, t.id FROM unnest(?::text[], ?::text[]) AS p(image, text) JOIN items i "
@@ -1059,6 +1092,7 @@ class DatabaseWriter(SqlWriter):
                 [text for _, text in pairs],
             )
             self.add_to("links", sum(link_sum(image, text) for image, text in new))
+        return [(image, text) for image, text in new]
 
 
 class Database(Store):
@@ -1071,6 +1105,8 @@ class Database(Store):
         SearchIndexError: If there is none, or it has another format.
         IndexMovedError: Without a server.
     """
+
+    keeps_spaces = True
 
     def __init__(self, address: str | Address) -> None:
         self._idle: list[DatabaseConnection] = []
@@ -1098,9 +1134,9 @@ class Database(Store):
             OutputError: If this user may not make it.
         """
         address = Address.parse(location)
-        if manifest.width > WIDEST:
+        if (widest := max(map(manifest.width_of, manifest.spaces))) > WIDEST:
             raise SearchIndexError(
-                f"an index in PostgreSQL needs vectors of at most {WIDEST:,} numbers; these have {manifest.width:,}; "
+                f"an index in PostgreSQL needs vectors of at most {WIDEST:,} numbers; these have {widest:,}; "
                 "keep the index in a folder"
             )
         with translated(address):
@@ -1180,7 +1216,7 @@ class Database(Store):
             if revision != manifest.revision:
                 revision, cache = self._cache = (manifest.revision, {})
             tables, counts = PostgresTables(connection), {side: state[side] for side in SIDES}
-            sides = {side: GraphVectors(tables, side, counts[side], manifest, cache) for side in SIDES}
+            sides = {space: GraphVectors(tables, space, state[space], manifest, cache) for space in SPACES}
             try:
                 yield DatabaseView(manifest, manifest.revision, counts, tables, sides, state, cache=cache)
             finally:
@@ -1233,7 +1269,7 @@ class Database(Store):
             with connection.patient(WRITE_SECONDS + PROBE if by_default else connection.silence):
                 if by_default:
                     connection.execute(f"SET LOCAL statement_timeout TO '{WRITE_SECONDS}s'")
-                problems = [problem for side in SIDES for problem in _check(view, side)]
+                problems = [problem for space in SPACES for problem in _check(view, space)]
                 return [*problems, *_check_sums(view, current(connection, self.address))]
 
     @property
@@ -1415,7 +1451,7 @@ def _fill(connection: DatabaseConnection, address: Address, manifest: Manifest, 
     connection.execute(f'CREATE SCHEMA "{address.name}"')
     statement = "SELECT set_config('search_path', %s || substring(current_setting('search_path') FROM ', .*'), true)"
     connection.execute(statement, (f'"{address.name}"',))
-    connection.execute(_SCHEMA.format(width=manifest.width))
+    connection.execute(_SCHEMA.format(width=manifest.width, encoder=manifest.width_of("sentences") or 1))
     lines = "\n".join(layout(connection))
     values = (manifest.to_json(), lines, beside)
     connection.execute("INSERT INTO manifest (json, layout, beside) VALUES (%s, %s, %s)", values)
@@ -1448,10 +1484,10 @@ def _number(value: Scalar) -> Decimal | None:
     return None if isinstance(value, float) and math.isnan(value) else Decimal(value)
 
 
-def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
-    """Vectors, facets and words of the items of a side, against what was put in."""
+def _check(view: DatabaseView, side: Space) -> Iterator[IndexIssue]:
+    """Vectors, facets and words of the items of a space, against what was put in."""
     # The keys as they are now: those that are remembered may be of rows that are gone.
-    run, number, views, keys = view.tables.run, SIDES.index(side), view.manifest.views[side], view.select(side)
+    run, number, views, keys = view.tables.run, SPACES.index(side), view.manifest.views_of(side), view.select(side)
     table, damaged = f"{side}_vectors", dict[tuple[str, str], list[str]]()
     for start in range(0, len(keys), ROWS):
         some = _array(keys[start : start + ROWS])
@@ -1464,27 +1500,37 @@ def _check(view: DatabaseView, side: Side) -> Iterator[IndexIssue]:
         differences = Counter(run(statement, some))
         differences.subtract(row for key, *_, metadata, _, _ in items for row in facet_rows(number, key, metadata))
         other_facets = {key for (key, *_), count in differences.items() if count}
-        texts = [(key, split(text)) for key, _, text, *_ in items if text is not None]
+        said = [
+            (key, text if number else item_words(name, path, json_object(metadata) or {}))
+            for key, name, path, text, metadata, *_ in items
+        ]
+        texts = [(key, split(text)) for key, text in said if text is not None]
         statement = (
             "SELECT i.key FROM unnest(?::bigint[], ?::text[], ?::integer[]) AS w(key, words, length) "
             "JOIN items i ON i.key = w.key WHERE (i.words, i.length) IS DISTINCT FROM (w.words::tsvector, w.length)"
         )
-        expected = [key for key, _ in texts], [as_vector(text) for _, text in texts], [len(text) for _, text in texts]
-        other_words = {key for (key,) in run(statement, *expected)}
-        for key, name, _, _, digest, folded in items:
+        other_words = set[int]()
+        for block in (texts[first : first + FEW] for first in range(0, len(texts), FEW)):
+            expected = (
+                [key for key, _ in block],
+                [as_vector(text) for _, text in block],
+                [len(text) for _, text in block],
+            )
+            other_words |= {key for (key,) in run(statement, *expected)}
+        for key, name, _, _, _, digest, folded in items:
             stored = np.array(vectors[key])
             complete = len(stored) == views
             for where, what, wrong in (
                 (table, f"{{0}} without {views} vectors", not complete),
                 (table, "{0} with changed or damaged vectors", complete and vectors_digest(stored, key) != digest),
                 ("facets", "what {0} can be filtered by differs from the metadata", key in other_facets),
-                ("items", "the words of {1} differ from the texts", key in other_words),
+                ("items", f"the words of {{1}} differ from the {side}", key in other_words),
                 ("items", "{0} found by another id than its own", folded != fold(name)),
             ):
                 if wrong:
                     damaged.setdefault((where, what), []).append(repr(name))
     for (where, what), names in damaged.items():
-        counts = (counted(len(names), noun) for noun in ("item", "text"))
+        counts = (counted(len(names), noun) for noun in ("item", side.removesuffix("s")))
         yield IndexIssue(where, f"{what.format(*counts)}: {listed(names)}")
 
 
@@ -1503,19 +1549,20 @@ def _check_sums(view: DatabaseView, moment: Moment) -> Iterator[IndexIssue]:
             yield IndexIssue(name, "rows are missing, changed or added")
     counts = {
         "facets": "SELECT count(*) FROM facets",
-        "worded": "SELECT count(length) FROM items",
-        "words": "SELECT coalesce(sum(length), 0)::bigint FROM items",
+        "worded": "SELECT count(length) FROM items WHERE side = 1",
+        "words": "SELECT coalesce(sum(length), 0)::bigint FROM items WHERE side = 1",
+        "image_words": "SELECT coalesce(sum(length), 0)::bigint FROM items WHERE side = 0",
         **{
             f"{side}_vectors": f"SELECT count(*) FROM {side}_vectors WHERE view >= 0 "
-            f"AND view < {view.manifest.views[side]}"
-            for side in SIDES
+            f"AND view < {view.manifest.views_of(side)}"
+            for side in SPACES
         },
     }
-    wanted = {**state, **{f"{side}_vectors": view.counts[side] * view.manifest.views[side] for side in SIDES}}
+    wanted = {**state, **{f"{side}_vectors": state[side] * view.manifest.views_of(side) for side in SPACES}}
     for name, statement in counts.items():
         ((stored,),) = run(statement)
         if stored != wanted[name]:
-            where = "state" if name in ("worded", "words") else name
+            where = "state" if name in ("worded", "words", "image_words") else name
             yield IndexIssue(where, f"has {stored:,} of {wanted[name]:,} {'rows' if name == where else name}")
     ((last,),) = run("SELECT coalesce(max(key), 0) FROM items")
     if not moment.is_sealed or last > state["key"]:

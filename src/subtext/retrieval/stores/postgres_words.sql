@@ -1,5 +1,5 @@
--- BM25 of the texts that have some of the words of a query. k1 = 1.2 and b = 0.75, as FTS5 has them; a word that more
--- than half of the texts have weighs 1e-6, as there.
+-- BM25 of the items of a side that have some of the words of a query. k1 = 1.2 and b = 0.75, as FTS5 has them; a word that more
+-- than half of the items have weighs 1e-6, as there.
 WITH
 query AS (
     SELECT word, count(*) AS times FROM unnest(%(query)s::text[]) AS q(word) GROUP BY word
@@ -7,7 +7,7 @@ query AS (
 weighed AS (
     SELECT word, times * greatest(1e-6::float8, ln((%(number)s::float8 - n + 0.5) / (n + 0.5))) AS weight
     FROM query, LATERAL (
-        SELECT count(*)::float8 AS n FROM items WHERE words @@ ('''' || word || '''')::tsquery
+        SELECT count(*)::float8 AS n FROM items WHERE side = %(side)s AND words @@ ('''' || word || '''')::tsquery
     ) AS c
 )
 SELECT
@@ -18,7 +18,7 @@ FROM items
 CROSS JOIN LATERAL unnest(words) AS u(lexeme, places, weights)
 JOIN weighed ON word = lexeme
 CROSS JOIN LATERAL (SELECT cardinality(places)::float8 AS f) AS t
-WHERE words @@ %(any)s::tsquery
+WHERE side = %(side)s AND words @@ %(any)s::tsquery
 GROUP BY key
 ORDER BY score DESC, key
 LIMIT %(top)s

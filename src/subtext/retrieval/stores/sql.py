@@ -32,7 +32,9 @@ from subtext.retrieval.stores.facets import (
     interval_tests,
 )
 from subtext.retrieval.stores.item import (
+    DERIVED,
     SIDES,
+    SPACES,
     Applied,
     Change,
     FieldValues,
@@ -40,11 +42,13 @@ from subtext.retrieval.stores.item import (
     IndexEntry,
     JobUpdate,
     Side,
+    Space,
     StoredRow,
     deletion_hash,
     row_sum,
+    side_of,
 )
-from subtext.retrieval.stores.store import View, Writer
+from subtext.retrieval.stores.store import View, Writer, sorted_owners
 from subtext.retrieval.words import fold
 from subtext.version import require_format
 
@@ -59,7 +63,7 @@ MOST_JOINED = 250
 ROUND = 2**62
 """Numbers of the state are counted modulo this one, a power of two: both databases hold 64 bits."""
 
-_LINKS = {
+_LINKS: Mapping[Space, str] = {
     "images": (
         "SELECT i.key, t.key FROM items i JOIN links l ON l.image = i.id JOIN items t ON t.side = 1 AND t.id = l.text "
         "WHERE +i.side = 0 AND i.key = ANY(?::bigint[]) ORDER BY i.key, t.key"
@@ -203,12 +207,12 @@ class Tables(ABC):
         require_format(rows[0][0] if rows else None, where, "index build", SearchIndexError)
 
     def rows(
-        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+        self, side: Space, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
         """The rows of these keys, or of these ids; see `View.rows`.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`; derived rows have no links.
             keys: Keys of items; None where `ids` are given.
             ids: Ids of items; None where `keys` are given.
             links: Also reads the links of each row.
@@ -222,7 +226,7 @@ class Tables(ABC):
         statement = f"SELECT key, id, path, text, metadata, content, stamp, digest FROM items WHERE {match}"
         rows = []
         for start in range(0, len(values), CHUNK):
-            stored = self.run(statement, SIDES.index(side), list(values[start : start + CHUNK]))
+            stored = self.run(statement, SPACES.index(side), list(values[start : start + CHUNK]))
             partners: dict[int, list[int]] = {}
             for key, partner in self.run(_LINKS[side], [key for key, *_ in stored]) if links and stored else []:
                 partners.setdefault(key, []).append(partner)
@@ -241,11 +245,11 @@ class SqlView(View):
 
     Attributes:
         tables: The tables at this moment.
-        sides: The vectors of each side, with `nearest` and `vectors_of`.
+        sides: The vectors of each space, with `nearest` and `vectors_of`.
     """
 
     tables: Tables
-    sides: Mapping[Side, Any]
+    sides: Mapping[Space, Any]
     kinds: ClassVar[str]
     """(texts, numbers, distinct values, least and greatest number) of a field."""
     common: ClassVar[str]
@@ -264,23 +268,23 @@ class SqlView(View):
     number: ClassVar[str] = "number"
     """The column of facets that has numbers."""
 
-    def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
+    def select(self, side: Space, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
         """The keys of the items that fulfil every condition, ascending.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`.
             where: Conditions on the metadata; all must be true. None selects all items.
 
         Returns:
             (N) int64 keys, ascending.
         """
-        parts = [self._part(condition, SIDES.index(side)) for condition in where]
-        parts = parts or [("SELECT key FROM items WHERE side = ?", [SIDES.index(side)])]
+        parts = [self._part(condition, SPACES.index(side)) for condition in where]
+        parts = parts or [("SELECT key FROM items WHERE side = ?", [SPACES.index(side)])]
         statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
         return np.unique(self.tables.keys(statement, *[value for _, values in parts for value in values]))
 
     def rows(
-        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+        self, side: Space, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
         """The rows of these keys, or of these ids, in any order; those that are not in the index are left out.
 
@@ -297,7 +301,7 @@ class SqlView(View):
 
     def nearest(
         self,
-        side: Side,
+        side: Space,
         queries: NDArray[np.float32],
         *,
         top: int,
@@ -319,7 +323,7 @@ class SqlView(View):
         """
         return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
 
-    def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+    def vectors(self, side: Space, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index.
 
         Args:
@@ -330,8 +334,45 @@ class SqlView(View):
             (N K D) float32 vectors in the order of the keys, with K views each.
         """
         if not len(keys):
-            return np.zeros((0, self.manifest.views[side], self.manifest.width), dtype=np.float32)
+            return np.zeros((0, self.manifest.views_of(side), self.manifest.width_of(side)), dtype=np.float32)
         return self.sides[side].vectors_of(keys)
+
+    @property
+    def space_counts(self) -> dict[Space, int]:
+        """Number of items of each space, as the index counts them."""
+        return {space: self.tables.state(space) for space in self.manifest.spaces}
+
+    def owners(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The items that a space has rows of; see `View.owners`.
+
+        Args:
+            space: One of `SPACES`.
+
+        Returns:
+            (N) keys of items, ascending, and (N) keys of their rows.
+        """
+        if space not in DERIVED:
+            return super().owners(space)
+        name = f"owners of {space}"
+        if name not in self.cache:
+            rows = self.tables.run("SELECT key, content FROM items WHERE side = ?", SPACES.index(space))
+            self.cache[name] = sorted_owners([key for key, _ in rows], [bytes(content) for _, content in rows])
+        return self.cache[name]
+
+    def owner_links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All links; see `View.owner_links`.
+
+        Returns:
+            (M) keys of texts and (M) keys of their images.
+        """
+        if "links" not in self.cache:
+            statement = (
+                "SELECT t.key, i.key FROM links l JOIN items t ON t.side = 1 AND t.id = l.text "
+                "JOIN items i ON i.side = 0 AND i.id = l.image"
+            )
+            links = np.array(self.tables.run(statement), dtype=np.int64).reshape(-1, 2)
+            self.cache["links"] = tuple(links[np.lexsort((links[:, 1], links[:, 0]))].T)
+        return self.cache["links"]
 
     def fields(self, side: Side) -> list[str]:
         """Names of the metadata fields, sorted.
@@ -533,21 +574,27 @@ class SqlWriter(Writer):
     tables: Tables
     changed = "path = ?, text = ?, metadata = ?, content = ?, stamp = ?, digest = ?"
     """The columns that a change of metadata sets to `_columns`."""
+    is_near: ClassVar[str]
+    """Test whether a facet has one of some whole numbers."""
 
-    def change_rows(self, change: Change, keys: Sequence[int]) -> tuple[Applied, Mapping[Side, list[int]]]:
+    def change_rows(self, change: Change, keys: Sequence[int]) -> tuple[Applied, Mapping[Space, list[int]]]:
         """Make a change in the tables, inside a transaction.
 
         Args:
             change: The change.
-            keys: Of the new items.
+            keys: Of the new items, and of the derived rows after them.
 
         Returns:
-            The result of the change, and the keys of removed items of each side.
+            The result of the change, and the keys of removed rows of each space.
         """
+        keys, others = keys[: len(change.entries)], keys[len(change.entries) :]
         side, number = change.side, SIDES.index(change.side)
         ids = [entry.id for entry in (*change.entries, *change.amended)]
         before = {row.id: row.key for row in self.tables.rows(side, ids=ids)}
+        changed = {entry.id for entry in change.entries if entry.id in before}
         replaced = [before[entry.id] for entry in change.entries if entry.id in before]
+        # Images whose vectors or texts are others now.
+        lenders = self._images_of(side, sorted(changed))
         self._remove_items(side, replaced)
         if change.entries:
             self._insert_items(side, keys, change.entries, change.vectors)
@@ -563,19 +610,79 @@ class SqlWriter(Writer):
         if change.exact_texts:
             statement = "SELECT image, text FROM links WHERE text = ANY(?::text[])"
             stored = self.tables.run(statement, self.tables.storable(sorted(change.exact_texts)))
-            self._remove_links(sorted({(image, text) for image, text in stored} - set(change.links)))
-        self._insert_links(change.links)
+            removed = sorted({(image, text) for image, text in stored} - set(change.links))
+            self._remove_links(removed)
+            lenders |= {image for image, _ in removed}
+        lenders |= {image for image, _ in self._insert_links(change.links)}
         hashes = [deletion_hash(side, entry.id) for entry in change.entries]
         for start in range(0, len(hashes), CHUNK):
             again = self._forgotten(hashes[start : start + CHUNK])
             if again:
                 self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", sorted(again))
                 self.add_to("forgotten", -sum(map(row_sum, again)))
-        deleted = self._delete(change)
+        deleted, unlinked = self._delete(change)
         self._remember(change.remembered)
         job = None if change.job is None else self._note(change.job)
-        gone = {name: [*(replaced if name == side else []), *deleted[name]] for name in SIDES}
+        gone: dict[Space, list[int]] = {
+            name: [*(replaced if name == side else []), *(row.key for row in deleted[name])] for name in SIDES
+        }
+        lenders |= unlinked
+        texts = [row.id for row in deleted["texts"]] + (sorted(changed) if side == "texts" else [])
+        gone |= self._withdraw(texts, sorted(lenders), gone["images"])
+        for space, own in self._derive(change, others).items():
+            gone[space] += own
         return Applied({name: len(deleted[name]) for name in SIDES}, job), gone
+
+    def _images_of(self, side: Side, ids: Sequence[str]) -> set[str]:
+        """These images, or those that are linked with these texts."""
+        if side == "images" or not ids:
+            return set(ids)
+        return {image for (image,) in self.tables.run("SELECT image FROM links WHERE text = ANY(?::text[])", list(ids))}
+
+    def _withdraw(self, texts: Sequence[str], images: Sequence[str], gone: Sequence[int]) -> dict[Space, list[int]]:
+        """Remove what was derived of texts that are gone or others now, and of images whose vectors or texts are.
+
+        That an image has no row of neighbours says that they are to be computed again, and that it may be one of those
+        of others.
+
+        Args:
+            texts: Ids of texts.
+            images: Ids of images.
+            gone: Keys of images that are no more.
+
+        Returns:
+            The keys of the removed rows of each derived space.
+        """
+        removed: dict[Space, list[int]] = {"sentences": [], "neighbours": []}
+        if texts and self.tables.state("sentences"):
+            removed["sentences"] = [row.key for row in self.tables.rows("sentences", ids=texts)]
+        if (images or gone) and self.tables.state("neighbours"):
+            near = [*gone, *(row.key for row in self.tables.rows("images", ids=images))]
+            chosen = {row.key for row in self.tables.rows("neighbours", ids=images)}
+            statement = f"SELECT DISTINCT key FROM facets WHERE side = 3 AND name = 'near' AND {self.is_near}"
+            for start in range(0, len(near), CHUNK):
+                chosen |= {int(key) for (key,) in self.tables.run(statement, near[start : start + CHUNK])}
+            removed["neighbours"] = sorted(chosen)
+        for space, keys in removed.items():
+            self._remove_items(space, keys)
+        return removed
+
+    def _derive(self, change: Change, keys: Sequence[int]) -> dict[Space, list[int]]:
+        """Put in derived rows of items that are in the index; the keys of the rows that they replace."""
+        replaced: dict[Space, list[int]] = {}
+        for space, rows in change.derived.items():
+            names, keys, own = list(rows), keys[len(rows) :], keys[: len(rows)]
+            owners = {row.id: row.key for row in self.tables.rows(side_of(space), ids=names)}
+            replaced[space] = [row.key for row in self.tables.rows(space, ids=names)]
+            self._remove_items(space, replaced[space])
+            present = [(key, name) for key, name in zip(own, names, strict=True) if name in owners]
+            if present:
+                own, names = [key for key, _ in present], [name for _, name in present]
+                entries = [rows[name].entry(name, owners[name]) for name in names]
+                self._insert_items(space, own, entries, [rows[name].vector[None] for name in names])
+                self._insert_facets(SPACES.index(space), own, entries)
+                self.add_to(space, len(own))
+        return replaced
 
     def count_change(self) -> Revision:
         """Count one more change in the state, inside its transaction.
@@ -604,7 +711,7 @@ class SqlWriter(Writer):
         return entry.path, entry.text, entry.metadata_json, entry.content, entry.stamp, entry.digest(side, key)
 
     @abstractmethod
-    def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
+    def _insert_items(self, side: Space, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
         """Insert new items, without their facets."""
 
     @abstractmethod
@@ -620,25 +727,30 @@ class SqlWriter(Writer):
         """Remove links, (image id, text id)."""
 
     @abstractmethod
-    def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
-        """Link images and texts of which both are in the index."""
+    def _insert_links(self, links: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Link images and texts of which both are in the index; those that were not linked before."""
 
-    def _remove_items(self, side: Side, keys: Sequence[int]) -> None:
+    def _remove_items(self, side: Space, keys: Sequence[int]) -> None:
         """Remove items, but not their links: an item that is replaced keeps them."""
-        if keys:
-            self._remove_facets(SIDES.index(side), keys)
-            self.tables.run("DELETE FROM items WHERE key = ANY(?::bigint[])", list(keys))
-            self.add_to(side, -len(keys))
+        for start in range(0, len(keys), CHUNK):
+            chunk = list(keys[start : start + CHUNK])
+            self._remove_facets(SPACES.index(side), chunk)
+            self.tables.run("DELETE FROM items WHERE key = ANY(?::bigint[])", chunk)
+            self.add_to(side, -len(chunk))
 
     def _note_traces(self, side: Side, rows: Sequence[StoredRow]) -> None:
         """Note what deleted items leave elsewhere."""
 
-    def _delete(self, change: Change) -> dict[Side, list[int]]:
-        """Delete items with their links, and the texts that have no other image; the keys of each side."""
-        deleted: dict[Side, list[int]] = {name: [] for name in SIDES}
+    def _delete(self, change: Change) -> tuple[dict[Side, list[StoredRow]], set[str]]:
+        """Delete items with their links, and the texts that have no other image.
+
+        Returns:
+            The rows of each side, and the ids of images that they were, or were linked with.
+        """
+        images_of = set[str]()
         rows = {change.side: self.tables.rows(change.side, ids=change.deleted)}
-        images = [row.id for row in rows[change.side]]
-        if change.side == "images" and images and not change.keep_texts:
+        images = [row.id for row in rows[change.side]] if change.side == "images" else []
+        if images and not change.keep_texts:
             statement = (
                 "SELECT DISTINCT t.key FROM links l JOIN items t ON t.side = 1 AND t.id = l.text "
                 "WHERE l.image = ANY(?::text[]) AND NOT EXISTS "
@@ -648,15 +760,16 @@ class SqlWriter(Writer):
             rows["texts"] = self.tables.rows("texts", keys=[int(key) for (key,) in orphans])
         for side, chosen in rows.items():
             if chosen:
-                deleted[side], ids = [row.key for row in chosen], [row.id for row in chosen]
+                ids = [row.id for row in chosen]
                 column = "image" if side == "images" else "text"
                 links = self.tables.run(f"SELECT image, text FROM links WHERE {column} = ANY(?::text[])", ids)
                 self._remove_links([(image, text) for image, text in links])
+                images_of |= {image for image, _ in links}
                 self._note_traces(side, chosen)
                 if change.remember:
                     self._remember([deletion_hash(side, name) for name in ids])
-                self._remove_items(side, deleted[side])
-        return deleted
+                self._remove_items(side, [row.key for row in chosen])
+        return {side: rows.get(side, []) for side in SIDES}, images_of.union(images)
 
     def _forgotten(self, hashes: Sequence[bytes]) -> set[bytes]:
         """Those of these hashes that stand for deleted items."""

@@ -17,16 +17,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.output_cache import forget
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
 from subtext.retrieval.stores.facets import Condition, earliest
 from subtext.retrieval.stores.item import (
+    DERIVED,
+    NO_HITS,
     SIDES,
     Applied,
     Change,
@@ -35,10 +38,13 @@ from subtext.retrieval.stores.item import (
     Item,
     JobUpdate,
     Side,
+    Space,
     StoredRow,
     machine_of,
     opposite,
+    side_of,
 )
+from subtext.retrieval.text_side import SENTENCE_SIDE
 from subtext.retrieval.words import fold
 
 
@@ -66,7 +72,10 @@ class View(ABC):
         revision: Which index it is, and as of which change: equal revisions have equal answers.
         counts: Number of items of each side.
         cache: Values computed for this revision, shared by all views of it.
+        exact_spaces: Whether `scores` compares all rows of a space; else `nearest_in` gives candidates.
     """
+
+    exact_spaces: ClassVar[bool] = False
 
     manifest: Manifest
     revision: Revision
@@ -82,13 +91,13 @@ class View(ABC):
         """
 
     @abstractmethod
-    def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
+    def select(self, side: Space, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
         """The keys of the items that fulfil every condition.
 
         A condition on an unknown field matches nothing (`!=` matches everything).
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`; a derived space has rows of its own, with keys of their own.
             where: Conditions on the metadata; all must be true. None selects all items.
 
         Returns:
@@ -97,12 +106,12 @@ class View(ABC):
 
     @abstractmethod
     def rows(
-        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+        self, side: Space, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
         """The rows of some items, by their keys or by their ids.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`; rows of a derived space have the ids of their items.
             keys: Keys of items; None where `ids` are given.
             ids: Ids of items; None where `keys` are given.
             links: Also reads the links of each row.
@@ -114,7 +123,7 @@ class View(ABC):
     @abstractmethod
     def nearest(
         self,
-        side: Side,
+        side: Space,
         queries: NDArray[np.float32],
         *,
         top: int,
@@ -128,7 +137,7 @@ class View(ABC):
         fewer than `top` hits while there are as many items.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`; of a derived space these are the keys of its rows, see `nearest_in`.
             queries: (Q L D) float32 vectors of Q queries with L views each.
             top: Number of hits per query, 1 or more.
             among: (M) int64 keys to search, ascending; None for all items.
@@ -140,11 +149,11 @@ class View(ABC):
         """
 
     @abstractmethod
-    def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+    def vectors(self, side: Space, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """The vectors of some items.
 
         Args:
-            side: "images" or "texts".
+            side: One of `SPACES`; of a derived space by the keys of its rows, see `vectors_in`.
             keys: (N) int64 keys of items that are in the index.
 
         Returns:
@@ -152,16 +161,31 @@ class View(ABC):
         """
 
     @abstractmethod
+    def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
+        """The items of a side that contain some of the words of a query, ranked by BM25.
+
+        The words of a text are its own; those of an image are its id, its file name and its metadata; see `item_words`.
+
+        Args:
+            side: "images" or "texts".
+            words: Words of the query; see `retrieval.words` for what counts as a word.
+            top: Number of items, 1 or more; None for all.
+
+        Returns:
+            (key of the item, BM25 score), best first.
+        """
+
     def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
         """The texts that contain some of the words of a query, ranked by BM25.
 
         Args:
-            words: Words of the query; see `retrieval.words` for what counts as a word.
+            words: Words of the query.
             top: Number of texts, 1 or more.
 
         Returns:
             (key of the text, BM25 score), best first.
         """
+        return self.search_words("texts", words, top=top)
 
     @abstractmethod
     def fields(self, side: Side) -> list[str]:
@@ -203,6 +227,106 @@ class View(ABC):
         Returns:
             Rows of the record; their columns depend on the kind.
         """
+
+    @property
+    def space_counts(self) -> dict[Space, int]:
+        """Number of items of each space that the index has vectors of."""
+        return {
+            space: len(self.owners(space)[0]) if space in DERIVED else self.counts[side_of(space)]
+            for space in self.manifest.spaces
+        }
+
+    def owners(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The items that a space has rows of.
+
+        Args:
+            space: One of `SPACES`.
+
+        Returns:
+            (N) int64 keys of items, ascending, and (N) keys of their rows in the space; equal ones for a side.
+        """
+        if space not in DERIVED:
+            keys = self.keys(side_of(space))
+            return keys, keys
+        name = f"owners of {space}"
+        if name not in self.cache:
+            rows = self.rows(space, keys=self.select(space).tolist())
+            self.cache[name] = sorted_owners([row.key for row in rows], [row.content for row in rows])
+        return self.cache[name]
+
+    def scores(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The scores of all items of a space; only where `exact_spaces` is set.
+
+        Args:
+            space: One of `SPACES`.
+            vectors: (L D) float32 of one query; D is the width of the space.
+
+        Returns:
+            (N) keys of items, ascending, and (N) float32: the largest inner product of views of the item and of the
+            query.
+
+        Raises:
+            RequirementError: For a store that keeps its vectors elsewhere.
+        """
+        raise RequirementError(f"all scores need an index in a folder; {type(self).__name__} finds candidates alone")
+
+    def nearest_in(
+        self, space: Space, vectors: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None
+    ) -> list[Hits]:
+        """The best items of a space for each of several queries; by lists or graphs where the store has some.
+
+        Args:
+            space: One of `SPACES`.
+            vectors: (Q L D) float32; D is the width of the space.
+            top: Number of hits per query, 1 or more.
+            among: (M) int64 keys of items to search, ascending; None for all.
+
+        Returns:
+            Q hits with keys of items, best first; items with equal scores are in the order of their keys.
+        """
+        if space not in DERIVED:
+            return self.nearest(space, vectors, top=top, among=among)
+        owners, rows = self.owners(space)
+        if not len(owners):
+            return [NO_HITS] * len(vectors)
+        chosen = None if among is None else np.sort(rows[np.isin(owners, among)])
+        order = np.argsort(rows)
+        results = []
+        for hits in self.nearest(space, vectors, top=top, among=chosen):
+            keys = owners[order][np.searchsorted(rows[order], hits.keys)]
+            best = np.lexsort((keys, -hits.scores))
+            results.append(Hits(keys[best], hits.scores[best]))
+        return results
+
+    def vectors_in(self, space: Space, keys: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The vectors of some items in a space.
+
+        Args:
+            space: One of `SPACES`.
+            keys: (N) int64 keys of items.
+
+        Returns:
+            (N K D) float32, zeros for an item that has none; and (N) flags of those that have some.
+        """
+        owners, rows = self.owners(space)
+        places = np.minimum(np.searchsorted(owners, keys), max(len(owners) - 1, 0))
+        there = owners[places] == keys if len(owners) else np.zeros(len(keys), dtype=np.bool_)
+        vectors = np.zeros((len(keys), self.manifest.views_of(space), self.manifest.width_of(space)), dtype=np.float32)
+        if there.any():
+            vectors[there] = self.vectors(space, rows[places[there]])
+        return vectors, there
+
+    def owner_links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All links of texts and images.
+
+        Returns:
+            (M) int64 keys of texts, ascending, and (M) keys of the images that they are linked with.
+        """
+        if "links" not in self.cache:
+            partners = self.partners("texts", self.keys("texts"))
+            links = [(text, image) for text in sorted(partners) for image in partners[text]]
+            self.cache["links"] = tuple(np.array(links, dtype=np.int64).reshape(-1, 2).T)
+        return self.cache["links"]
 
     def folded(self, side: Side, names: Sequence[str]) -> dict[str, list[str]]:
         """The ids that differ from some names in case, accents or spaces alone; see `words.fold`.
@@ -350,6 +474,26 @@ class View(ABC):
         return {bytes(digest) for (digest,) in self.records("deleted")}.intersection(hashes)
 
 
+def sorted_owners(rows: Sequence[int], contents: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The items of derived rows, in the order of their keys; see `View.owners`.
+
+    Args:
+        rows: N keys of rows.
+        contents: N contents of rows: each the key of its item.
+
+    Returns:
+        (N) keys of items, ascending, and (N) keys of their rows.
+
+    Raises:
+        SearchIndexError: For a damaged row.
+    """
+    if any(len(content) != 8 for content in contents):
+        raise SearchIndexError("a derived row of the index needs the key of its item, and has none; restore a backup")
+    owners = np.frombuffer(b"".join(contents), dtype=">i8").astype(np.int64)
+    order = np.argsort(owners)
+    return owners[order], np.array(rows, dtype=np.int64)[order]
+
+
 class Writer(ABC):
     """Changes an index; `Store.writing` makes it.
 
@@ -368,6 +512,11 @@ class Writer(ABC):
     def text_side(self) -> Path | None:
         """See `Store.text_side`; a folder that stays the index's own while it is written."""
         return self.store.text_side
+
+    @property
+    def sentence_side(self) -> Path | None:
+        """See `Store.sentence_side`; a folder that stays the index's own while it is written."""
+        return None if self.text_side is None else self.text_side.with_name(SENTENCE_SIDE)
 
     @abstractmethod
     def apply(self, change: Change) -> Applied:
@@ -403,13 +552,16 @@ class Writer(ABC):
             job: Number of the job that the change belongs to; None for no job.
             done: Number of items that the job has processed after this change.
         """
-        if change.entries or change.amended or self._changes_links(change):
+        if change.entries or change.amended or change.derived or self._changes_links(change):
             self.apply(replace(change, job=None if job is None else JobUpdate(job, done=done)))
 
     def delete(
         self, side: Side, ids: Sequence[str], *, keep_texts: bool = False, remember: bool = True
     ) -> Mapping[Side, int]:
         """Delete items of one side. Ids that are not in the index are skipped.
+
+        What frozen encoders gave for them leaves the user's cache, before they leave the index: a deletion that is cut
+        off is asked for again.
 
         Args:
             side: "images" or "texts".
@@ -420,8 +572,20 @@ class Writer(ABC):
 
         Returns:
             Number of deleted items of each side.
+
+        Raises:
+            OutputError: If the user's cache cannot be written; then nothing is deleted.
         """
+        forget(self._contents(side, ids, keep_texts=keep_texts))
         return self.apply(Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)).deleted
+
+    def _contents(self, side: Side, ids: Sequence[str], *, keep_texts: bool) -> set[bytes]:
+        """The contents of items that are to be deleted, and of the texts that go with them."""
+        with self.store.reading() as view:
+            rows = view.rows(side, ids=ids, links=side == "images" and not keep_texts)
+            keys = {row.key for row in rows}
+            texts = view.rows("texts", keys=sorted({key for row in rows for key in row.links}), links=True)
+        return {row.content for row in (*rows, *(text for text in texts if keys.issuperset(text.links)))}
 
     def begin(self, verb: str, *, source: Mapping[str, Any] | None = None, total: int = 0) -> int:
         """Begin a job, or resume an unfinished one of the same verb and source.
@@ -472,10 +636,24 @@ class Writer(ABC):
             rows = {row.key: row.id for row in view.rows(side, keys=view.keys(side).tolist())}
         return [rows[key] for key in sorted(rows)]
 
+    def clean_move(self, moving: Writer) -> None:
+        """Delete from what an unfinished move builds the items that this index no longer has, or has otherwise.
+
+        A text that was replaced may be one that nobody must read any more. The move embeds the new one when it goes on.
+
+        Args:
+            moving: Writes the index that the move builds.
+        """
+        for side in SIDES:
+            ids = moving.ids(side)
+            now, old = self.rows_of(side, ids), moving.rows_of(side, ids)
+            changed = [name for name in ids if name not in now or not now[name].says(old[name])]
+            moving.delete(side, changed, keep_texts=True, remember=False)
+
     def compact_large(self) -> None:
         """Compact the index if a side has too many vectors to compare all of them."""
         with self.store.reading() as view:
-            rows = max(view.counts[side] * self.manifest.views[side] for side in SIDES)
+            rows = max(view.counts[side_of(space)] * self.manifest.views_of(space) for space in self.manifest.spaces)
         if rows > self.manifest.exact_up_to:
             self.compact()
 
@@ -531,6 +709,8 @@ class Store(ABC):
 
     path: Path | str
     manifest: Manifest
+    keeps_spaces: ClassVar[bool] = False
+    """Whether it holds derived spaces beside the sides; an index in another store has no sentence encoder."""
 
     @classmethod
     @abstractmethod
@@ -678,6 +858,11 @@ class Store(ABC):
     def text_side(self) -> Path | None:
         """The folder for the text side of the model as arrays, which may not exist; None if the store keeps none."""
         return None
+
+    @property
+    def sentence_side(self) -> Path | None:
+        """As `text_side`, of the sentence encoder of the index."""
+        return None if self.text_side is None else self.text_side.with_name(SENTENCE_SIDE)
 
     @property
     def was_replaced(self) -> bool:
