@@ -466,12 +466,13 @@ class Index:
         return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
 
     def _foreign(self, query: Query) -> str:
-        """The language of a query of text that the model does not read; "" for another, and for words in quotes."""
+        """The language of a query of text that no encoder of the index reads; "" for another, and for quoted words."""
         alone = query.text is not None and query.text_only and not query.phrases and query.min_probability is None
         if not alone or query.lexical is not None or isinstance(self._text_input, FeatureInput):
             return ""
-        language = language_of(str(query.text))
-        return language if is_foreign(language, self.store.manifest.languages) else ""
+        language, about = language_of(str(query.text)), self.store.manifest
+        reads = [about.languages] if about.encoder is None else [about.languages, about.encoder.languages]
+        return language if all(is_foreign(language, own) for own in reads) else ""
 
     def answer_many(self, queries: Sequence[Query], *, hints: bool = True) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
