@@ -18,8 +18,18 @@ from subtext.errors import RequirementError
 from subtext.models.model import Model
 from subtext.retrieval.build import require_model
 from subtext.retrieval.journal import deleted_before
+from subtext.retrieval.sentences import SentenceVectors
 from subtext.retrieval.stores.documents import READ_BY_OCR
-from subtext.retrieval.stores.item import MACHINE, Change, IndexEntry, JobUpdate, StoredRow, machine_of
+from subtext.retrieval.stores.item import (
+    MACHINE,
+    Change,
+    DerivedRow,
+    DerivedSpace,
+    IndexEntry,
+    JobUpdate,
+    StoredRow,
+    machine_of,
+)
 from subtext.retrieval.stores.store import Store, View, Writer
 
 Machine = Literal["ocr", "captioner"]
@@ -83,6 +93,7 @@ def put_machine_texts(
         exact_texts=frozenset(new),
         job=None if job is None else JobUpdate(job, done=done),
         documents=dict(documents or {}),
+        derived=_derived(writer, entries),
     )
     if entries or documents or job is not None:
         writer.apply(change)
@@ -148,11 +159,25 @@ def copy_machine_texts(store: Store, writer: Writer, model: Model) -> None:
         block = rows[start : start + BLOCK]
         vectors = _embedded(model, [row.text or "" for row in block])
         links = [(names[key], row.id) for row in block for key in row.links]
-        writer.put(Change("texts", entries=[row.entry() for row in block], vectors=vectors, links=links))
+        entries = [row.entry() for row in block]
+        derived = _derived(writer, entries, store)
+        writer.put(Change("texts", entries=entries, vectors=vectors, links=links, derived=derived))
     if read and int(read[0][0]) >= last:  # Keys of the new index are others: where some are not read yet, all are.
         with writer.store.reading() as view:
             last = int(max(view.keys("images"), default=-1))
         writer.apply(Change("texts", documents={READ_BY_OCR: str(last)}))
+
+
+def _derived(
+    writer: Writer, entries: Sequence[IndexEntry], former: Store | None = None
+) -> dict[DerivedSpace, Mapping[str, DerivedRow]]:
+    """The sentence vectors of texts, where the index has a sentence encoder."""
+    record = writer.manifest.encoder
+    return (
+        {}
+        if record is None or not entries
+        else {"sentences": SentenceVectors(record, writer.store.path, former)(entries)}
+    )
 
 
 def _embedded(model: Model, texts: Sequence[str]) -> NDArray[np.float32]:
