@@ -26,7 +26,6 @@ from subtext.retrieval.stores.item import (
     DerivedRow,
     DerivedSpace,
     IndexEntry,
-    JobUpdate,
     StoredRow,
     machine_of,
 )
@@ -35,32 +34,20 @@ from subtext.retrieval.stores.store import Store, View, Writer
 Machine = Literal["ocr", "captioner"]
 
 
-def put_machine_texts(
-    writer: Writer,
-    model: Model,
-    texts: Mapping[str, Sequence[str]],
-    machine: str,
-    *,
-    job: int | None = None,
-    done: int = 0,
-    documents: Mapping[str, str] | None = None,
-) -> int:
-    """Put the texts of images that a machine wrote in the place of its former ones; one change.
+def put_machine_texts(writer: Writer, model: Model, texts: Mapping[str, Sequence[str]], machine: str) -> int:
+    """Put the texts of images that a machine wrote in the place of its former ones.
 
     Args:
         writer: Changes the index.
         model: The model of the index.
         texts: Id of an image of the index -> its texts; none to remove the former ones.
         machine: What wrote them.
-        job: Number of the job that this belongs to.
-        done: Images that the job has processed after it.
-        documents: Documents of the index that change with it.
 
     Returns:
         Number of texts that are new or changed; those that somebody has deleted are left out.
 
     Raises:
-        RequirementError: If the model embeds no words.
+        RequirementError: If the model embeds no words, or a text of people has the id of one of a machine.
     """
     require_words(model)
     named = {
@@ -73,15 +60,19 @@ def put_machine_texts(
         images = view.rows("images", ids=list(texts), links=True)
         keys = sorted({key for row in images for key in row.links})
         former = {row.id: row for row in view.rows("texts", keys=keys) if machine_of(row.metadata) == machine}
+        own = [row.id for row in view.rows("texts", ids=list(named)) if not machine_of(row.metadata)]
+    if own:
+        raise RequirementError(
+            f"texts of machines need ids that no other text has; the index has a text '{own[0]}' that people wrote; "
+            "give that another id"
+        )
     links = [(image, name) for name, (image, _) in named.items() if name not in deleted]
     entries = [
         IndexEntry(name, _digest(text), text=text, metadata={MACHINE: machine})
         for name, (_, text) in named.items()
         if name not in deleted and (name not in former or former[name].text != text)
     ]
-    vectors = (
-        model.embed_texts([str(entry.text) for entry in entries]).vectors.float().cpu().numpy() if entries else None
-    )
+    vectors = _embedded(model, [str(entry.text) for entry in entries]) if entries else None
     if gone := [name for name in former if name not in named]:
         writer.delete("texts", gone, remember=False)
     new = {entry.id for entry in entries}
@@ -91,12 +82,9 @@ def put_machine_texts(
         vectors=vectors,
         links=[link for link in links if link[1] in new],
         exact_texts=frozenset(new),
-        job=None if job is None else JobUpdate(job, done=done),
-        documents=dict(documents or {}),
         derived=_derived(writer, entries),
     )
-    if entries or documents or job is not None:
-        writer.apply(change)
+    writer.put(change)
     return len(entries)
 
 

@@ -141,6 +141,7 @@ def ocr_index(
     from subtext.data.ocr import reader, text_in
     from subtext.retrieval.machine_texts import put_machine_texts
     from subtext.retrieval.stores.documents import READ_BY_OCR
+    from subtext.retrieval.stores.item import Change
     from subtext.retrieval.stores.registry import open_store
 
     reader()  # What is missing is said before anything else.
@@ -165,8 +166,9 @@ def ocr_index(
                     unread.append(str(problem))
                 progress(number)
             last = rows[min(start + _BLOCK, len(rows)) - 1].key
-            documents = {READ_BY_OCR: str(last)}
-            added += put_machine_texts(writer, embedder, texts, "ocr", documents=documents)
+            added += put_machine_texts(writer, embedder, texts, "ocr")
+            # Afterwards: a kill in between has these images read again.
+            writer.apply(Change(documents={READ_BY_OCR: str(last)}))
         refresh_spaces(writer, quiet=quiet)
         writer.compact_large()
     lines = [f"{counted(len(rows) - len(unread), 'image')} read; text in {with_text:,}, {added:,} new or changed"]
