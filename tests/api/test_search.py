@@ -205,7 +205,7 @@ def test_command_line_rejects_invalid_arguments(place: Path, tmp_path: Path) -> 
     assert "features need a model whose image side reads them; this one reads by PixelInput" in answer.stderr
 
 
-@pytest.mark.parametrize("options", [{"diversity": 0.5}, {"hubness": "csls"}, {"lexical": True}])
+@pytest.mark.parametrize("options", [{"diversity": 0.5}, {"hubness": "csls"}, {"signals": ["words"]}])
 @pytest.mark.parametrize("target", ["images", "texts"])
 def test_unmatched_conditions_return_no_hits(engine: Index, target: str, options: dict) -> None:
     assert len(engine.search("a dog", target=target, where=["id = nobody"], **options)) == 0

@@ -77,7 +77,7 @@ def test_dual_keeps_both_starter_towers_frozen(data: Path, tmp_path: Path, monke
     assert sum(ran) >= 18
     for target in ("images", "texts"):
         plain, cached = (
-            st.search(tmp_path / name, "something red", target=target, top=18, lexical=False)
+            st.search(tmp_path / name, "something red", target=target, top=18, signals=["pixels"])
             for name in ("plain", "index")
         )
         assert len(cached) == 18

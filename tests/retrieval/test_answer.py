@@ -19,7 +19,7 @@ from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.retrieval import query as query_module
 from subtext.retrieval.index import Index, Query
-from subtext.retrieval.query import absent_words, exact_words, suggest_words
+from subtext.retrieval.query import exact_words, suggest_words
 from subtext.retrieval.stores.folder import Folder
 
 
@@ -76,7 +76,7 @@ def best(scores: dict[str, float], *, without: tuple[str, ...] = ()) -> list[str
 def test_text_and_image_scores_are_weighted(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     picture = place / "data" / "red.png"
-    asked = Query(text="a blue square", image=picture, image_weight=0.3, top=12)
+    asked = Query(text="a blue square", image=picture, image_weight=0.3, top=12, signals=("pixels",))
     parts = [(0.7, plain.words("a blue square")), (0.3, plain.item("images", "red"))]
     wanted = plain.together(parts, "images")
     answer = both.answer(asked)
@@ -118,85 +118,13 @@ def test_not_like_lowers_similar_items(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     parts = [(1.0, plain.words("a square")), (-0.4, plain.item("images", "black")), (-0.4, plain.words("white"))]
     wanted = plain.together(parts, "images")
-    asked = Query(text="a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11)
+    asked = Query(
+        text="a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11, signals=("pixels",)
+    )
     assert [hit.id for hit in both.answer(asked)] == best(wanted, without=("black",))
     assert [h.id for h in both.search("a square", not_like=["black"], not_like_weight=0.0, top=12)] == [
         h.id for h in both.search("a square", top=12)
     ]
-
-
-def test_hit_reports_its_reasons(place: Path, engine: Index) -> None:
-    plain = Plain(place, engine)
-    query = plain.words("a red square")
-    texts = dict(zip(plain.ids["texts"], plain.scores(query, "texts").tolist(), strict=True))
-    for hit in engine.search("a red square", top=12, explain=True):
-        own = [text for text in texts if text.startswith(f"{hit.id}#") or text.startswith(hit.id)]
-        assert [reason.kind for reason in hit.reasons] == ["paired", "paired"]
-        assert {reason.text for reason in hit.reasons} == set(hit.captions)
-        assert [reason.score for reason in hit.reasons] == sorted((r.score for r in hit.reasons), reverse=True)
-        for reason in hit.reasons:
-            assert reason.score == pytest.approx(texts[reason.id], abs=1e-5), own
-    back = engine.search(image=place / "data" / "red.png", target="texts", top=1, explain=True)[0]
-    assert [reason.text for reason in back.reasons] == [None] and back.reasons[0].id == back.metadata["images"][0]
-
-
-def test_image_without_captions_gets_nearest_texts_as_reasons(place: Path, tmp_path: Path) -> None:
-    call("index", "build", tmp_path / "index", "--run", place / "run", "--quiet")
-    engine = open_index(tmp_path / "index")
-    plain = Plain(place, engine)
-    texts = [hit.id for hit in engine.search(like=["red"], target="texts", top=50) if hit.metadata["images"] == ["red"]]
-    call("index", "delete", tmp_path / "index", "--texts", *texts)
-    hit = next(h for h in engine.search("a square", top=12, explain=True) if h.id == "red")
-    scores = dict(zip(plain.ids["texts"], plain.scores(plain.item("images", "red"), "texts").tolist(), strict=True))
-    assert [reason.id for reason in hit.reasons] == best(scores, without=tuple(texts))[:3]
-    assert {reason.kind for reason in hit.reasons} == {"nearest"}
-
-
-@pytest.mark.parametrize(("not_text", "where"), [(None, ()), ("a blue square", ()), (None, ("place < 6",))])
-def test_captions_rank_image_by_its_best_text(engine: Index, not_text: str | None, where: tuple[str, ...]) -> None:
-    """In standard deviations over the index, of which every item is in the sample; scores stay those of the pixels."""
-    asked = [("a pink circle", 1.0)] + ([] if not_text is None else [(not_text, -0.5)])
-    words = [(engine.embed_text(text).vectors[0, 0].numpy(), weight) for text, weight in asked]
-    deviations: dict[str, dict[int, float]] = {}
-    with engine.store.reading() as view:
-        for side in ("images", "texts"):
-            keys = view.keys(side)
-            deviations[side] = dict.fromkeys(keys.tolist(), 0.0)
-            for vector, weight in words:
-                scores = [float(row @ vector) for row in view.vectors(side, keys)[:, 0]]
-                for key, score in zip(keys.tolist(), scores, strict=True):
-                    deviations[side][key] += weight * (score - np.mean(scores)) / np.std(scores)
-        value = {
-            key: max([score, *(deviations["texts"][text] for text in view.partners("images", [key])[key])])
-            for key, score in deviations["images"].items()
-        }
-        ids = {item.id: value[item.key] for item in view.items("images", list(value))}
-    found = engine.search("a pink circle", not_text=not_text, where=where, top=12, captions=True, lexical=False)
-    pixels = engine.search("a pink circle", not_text=not_text, where=where, top=12, lexical=False)
-    wanted = sorted((hit.id for hit in pixels), key=lambda name: -ids[name])
-    assert [hit.id for hit in found] == wanted != [hit.id for hit in pixels]
-    assert {hit.id: hit.score for hit in found} == pytest.approx({hit.id: hit.score for hit in pixels}, abs=1e-6)
-    first = engine.search("a pink circle", not_text=not_text, where=where, top=1, captions=True, lexical=False, depth=1)
-    assert first[0].id == wanted[0], "found by a text, although its pixels are not among the candidates"
-
-
-def test_captions_require_text_to_image_search(engine: Index) -> None:
-    for words in ({"like": ["red"]}, {"text": "red", "target": "texts"}, {"text": "red", "hubness": "csls"}):
-        with pytest.raises(RequirementError, match="captions needs a search for images by text"):
-            engine.search(**words, captions=True)
-
-
-def test_lexical_search_promotes_exact_words(place: Path, engine: Index) -> None:
-    """Quadrat, cyan: two words that one text alone has, whatever the untrained model thinks of it."""
-    plain = [hit.id for hit in engine.search("Quadrat cyan", top=12)]
-    fused = [hit.id for hit in engine.search("Quadrat cyan", top=12, lexical=True, depth=12)]
-    assert set(fused) == set(plain)
-    assert fused.index("cyan") <= plain.index("cyan") and fused.index("cyan") < 6
-    texts = engine.search("Quadrat cyan", top=3, target="texts", lexical=True, depth=12)
-    assert "ein Quadrat, cyan" in [hit.captions[0] for hit in texts]
-    assert engine.search('" ? * NEAR(', top=3, lexical=True), "what is no word to SQLite does no harm"
-    with pytest.raises(RequirementError, match="lexical needs text"):
-        engine.search(like=["red"], lexical=True)
 
 
 @pytest.fixture(scope="module")
@@ -215,35 +143,29 @@ def archive(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "index"
 
 
-def test_exact_words_rank_when_model_knows_no_word(archive: Path) -> None:
-    answer = call("search", archive, "Havana 1958").stdout
-    assert "exact words (Havana, 1958): ranked by texts that have them" in answer and "bm25" in answer
-    found = open_index(archive).search("Havana 1958")
-    assert [hit.id for hit in found] == ["red", "blue", "cyan"] or [hit.id for hit in found] == ["red", "cyan", "blue"]
-    assert found.unit == "bm25" and not found.meaningless and found.warnings == []
-    assert {hit.id for hit in open_index(archive).search("havana", target="texts", where=["text contains 1958"])} == {
-        "red#0"
-    }
+def test_words_rank_where_the_model_knows_none(archive: Path) -> None:
+    answer = json.loads(call("search", archive, "Havana 1958", "--explain", "--json").stdout)
+    assert answer["hits"][0]["id"] == "red" and answer["unit"] == "evidence"
+    assert {hit["id"] for hit in answer["hits"][1:3]} == {"blue", "cyan"}, "those with one of the words"
+    assert answer["exact_words"] == ["havana", "1958"] and answer["warning"] is None
+    assert "pixels" not in {reason["signal"] for hit in answer["hits"] for reason in hit["reasons"]}
     some = json.loads(call("search", archive, "Havana wardrobe", "--json").stdout)
-    assert some["exact_words"] == ["Havana"] and "neither the model nor any text has 'wardrobe'" in some["warning"]
-    assert len(open_index(archive).search("Havana 1958", lexical=False)) == 10
+    assert some["exact_words"] == ["havana"] and "the model does not know 'wardrobe'" in some["warning"]
+    alone = open_index(archive).search("Havana 1958", signals=["pixels"])
+    assert len(alone) == 10 and alone.unit == "cosine"
 
 
-def test_exact_words_join_model_ranking(archive: Path) -> None:
+def test_words_join_the_ranking_of_the_model(archive: Path) -> None:
     engine = open_index(archive)
-    for text, wanted, first in [
-        ("red square, 1958", ("1958",), {"red", "cyan"}), ("red HAVANA", ("HAVANA",), {"red", "blue"}),
-        ('"ruling stands" red', ("ruling stands", "ruling", "stands"), {"grey"}),
-    ]:  # fmt: skip
+    for text, first in [("red square, 1958", {"red", "cyan"}), ("red HAVANA", {"red", "blue"})]:
         answer = engine.search(text)
-        assert answer.exact_words == wanted and answer.unit == "cosine" and answer[0].id in first
-        assert len(answer) == 10 and answer.fit is None and "by the model and by texts" in answer.text()
-    # A capital letter is no name where texts have the word without one; what no text has decides nothing.
-    for text in ("A red square", "Red", "red 1999", '"square red"'):
-        assert engine.search(text).exact_words == ()
-    assert engine.search("a red square, 1958", lexical=False).exact_words == ()
-    many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red")])
+        assert answer.unit == "evidence" and answer[0].id in first and len(answer) == 10
+    many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red", top=3)])
     assert [answer.exact_words for answer in many] == [(), ("1958",), ()]
+    assert [[hit.id for hit in answer] for answer in many] == [
+        [hit.id for hit in engine.search(text, top=top)]
+        for text, top in (("a red square", 10), ("red 1958", 10), ("red", 3))
+    ]
 
 
 def test_quoted_phrase_ranks_first(archive: Path) -> None:
@@ -269,23 +191,12 @@ def test_few_unknown_words_get_suggestions(archive: Path, monkeypatch: pytest.Mo
         assert suggest_words(view, strange) == {} and len(compared) == 3
 
 
-def test_exact_words_of_subword_model(archive: Path) -> None:
+def test_words_and_phrases_of_the_index_are_told_from_others(archive: Path) -> None:
     with Folder(archive).reading() as view:
-        assert exact_words(view, "Red squares of Havana, 1958", (), ()) == ("Havana", "1958")
-        assert exact_words(view, "havana", (), ()) == () and exact_words(view, "havana", (), ("havana",)) == ("havana",)
+        assert exact_words(view, (), ("havana", "zebra", "1958", "?")) == (("havana", "1958"), ())
+        phrases = ("no such phrase", "ruling stands")
+        assert exact_words(view, phrases, ()) == (("ruling stands",), ("no text has 'no such phrase'",))
         assert suggest_words(view, ["Havanna", "Ruling", "1985", "Zebra", "Rul", "nea"]) == {"Havanna": "havana"}
-
-
-def test_missing_words_and_phrases_are_reported(archive: Path) -> None:
-    with Folder(archive).reading() as view:
-        for query, told in (
-            (Query(text="red", phrases=("no such phrase", "ruling stands")), ("no text has 'no such phrase'",)),
-            (Query(text="red", phrases=("no such phrase",), lexical=False), ()),
-            (Query(text="red zebra"), ()), (Query(text="red HAVANA square", lexical=True), ()),
-            (Query(text="a red zebra, yak", lexical=True), ("no text has 'zebra', 'yak'",)),
-            (Query(text="red zebra yak", lexical=True, phrases=("red zebra",)), ("no text has 'red zebra', 'yak'",)),
-        ):  # fmt: skip
-            assert absent_words(view, query, exact_words(view, str(query.text), query.phrases, ())) == told
 
 
 def test_weight_without_matching_query_part_raises(place: Path) -> None:
@@ -304,7 +215,6 @@ def test_terms_missing_from_index_give_note(archive: Path) -> None:
     phrase, split = "no text has 'no such phrase'", "no image has split 'tset'; the nearest: 'test'"
     assert engine.search("“no such phrase” red").notes == (phrase,)
     assert phrase in json.loads(call("search", archive, "red «no such phrase»", "--json").stdout)["warning"]
-    assert "no text has 'zebra'" in call("search", archive, "red zebra", "--lexical").stderr
     assert engine.search("red “ruling stands”").notes == engine.search("red zebra").notes == ()
     told = call("search", archive, "red", "--where", "split = tset")
     assert split in told.stderr and told.stdout == "nothing meets these conditions\n"
@@ -344,13 +254,19 @@ def test_hubness_correction_and_diversity_reorder_hits(place: Path, both: Index)
     crowd = np.array([plain.scores(text, "images") for text in plain.vectors["texts"]]).T
     wanted = 2 * own - np.sort(crowd, axis=1)[:, -10:].mean(axis=1)
     names = dict(zip(plain.ids["images"], wanted.tolist(), strict=True))
-    found = both.search("a green square", top=12, hubness="csls")
+    pixels = {"signals": ["pixels"]}
+    found = both.search("a green square", top=12, hubness="csls", **pixels)
     assert [hit.id for hit in found] == best(names)
-    assert {hit.id: hit.score for hit in found} == {h.id: h.score for h in both.search("a green square", top=12)}
+    assert {hit.id: hit.score for hit in found} == {
+        h.id: h.score for h in both.search("a green square", top=12, **pixels)
+    }
     assert len(both.search("a green square", top=5, hubness="softmax")) == 5
-    apart = both.search("a green square", top=2, diversity=1.0)
+    apart = both.search("a green square", top=2, diversity=1.0, **pixels)
     least = min(range(12), key=lambda row: plain.scores(plain.item("images", apart[0].id), "images")[row])
-    assert apart[0].id == both.search("a green square", top=1)[0].id and apart[1].id == plain.ids["images"][least]
+    assert (
+        apart[0].id == both.search("a green square", top=1, **pixels)[0].id
+        and apart[1].id == plain.ids["images"][least]
+    )
     with pytest.raises(RequirementError, match="hubness needs a query of one part"):
         both.search("a", like=["red"], hubness="csls")
 
@@ -372,17 +288,19 @@ def test_command_line_searches_with_several_parts(place: Path) -> None:
     found = json.loads(
         call(
             "search", index, "a blue square", "--image", picture, "--image-weight", 0.2, "--not-like", "black",
-            "--not-text", "white", "--explain", "--top", 3, "--json",
+            "--not-text", "white", "--explain", "--top", 3, "--json", "--signals", "pixels",
         ).stdout
     )  # fmt: skip
     assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
     assert found["query"]["image_weight"] == 0.2 and found["has_no_match"] is None and found["fit"] is None
-    assert all(len(hit["reasons"]) == 2 for hit in found["hits"])
+    for hit in found["hits"]:
+        assert {reason["part"] for reason in hit["reasons"]} == {"text", "image", "-item", "-text"}
+        assert sum(reason["amount"] for reason in hit["reasons"]) == pytest.approx(hit["score"], abs=1e-4)
     text = call(
         "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2
     ).stdout
-    assert text.count(" paired ") == 4 and "cosine" in text and "why 1:" in text
-    assert "deviations" in call("search", index, "Quadrat", "--lexical", "--like", "red").stdout
+    assert "why 1: picture 100 %" in text and "cosine" in text and "why 2:" in text
+    assert "evidence" in call("search", index, "Quadrat", "--like", "red").stdout
     assert "not" in call("search", index, "a", "--min-probability", 0.5, code=1).stderr
     for name, told in (("nobody", "nobody'"), ("~nobody/x", "~nobody/x'"), ("x" * 5000, "x" * 200)):
         assert f"no '{told}"[:200] in call("search", index, "--like", name, code=1).stderr

@@ -56,7 +56,7 @@ def test_index_ranks_as_evaluation(made: Path) -> None:
     assert not torch.equal(scores.argsort(dim=0), means.argsort(dim=0))
     scale, shift = engine.store.manifest.scale, engine.store.manifest.shift
     for text in range(0, len(pairs.texts), 17):
-        hits = engine.search(pairs.texts.values[text], top=len(pairs.images), lexical=False)
+        hits = engine.search(pairs.texts.values[text], top=len(pairs.images), signals=["pixels"])
         rows = [pairs.images.ids.index(hit.id) for hit in hits]
         own = scores[rows, text]
         assert [scale * hit.score + shift for hit in hits] == pytest.approx(own.tolist(), abs=2e-5)

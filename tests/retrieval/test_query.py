@@ -15,7 +15,8 @@ from subtext.api.search import search
 from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.retrieval.confidence import Background
-from subtext.retrieval.query import CombinedQuery, Part, Query, part_scores, require_target, rerank_hits
+from subtext.retrieval.evidence import Part
+from subtext.retrieval.query import CombinedQuery, Query, part_scores, require_target
 from subtext.retrieval.stores.item import Hits, Side
 from subtext.retrieval.stores.store import View
 
@@ -62,6 +63,7 @@ def test_query_values_outside_ranges_raise() -> None:
         ("not_like_weight", 1001, "1001"),
         ("depth", 0, "depth needs to be 1 or more; it got 0"), ("top", 0, "a search needs top of 1 or more; it got 0"),
         ("hubness", "cls", "hubness needs to be csls or softmax; it got 'cls'"),
+        ("signals", ("pixel",), "signals needs some of pixels, texts, words, fields, neighbours; it got 'pixel'"),
         ("target", "words", "a search looks for 'images' or 'texts'; it got 'words'"),
     ]:  # fmt: skip
         with pytest.raises(RequirementError, match=told):
@@ -74,7 +76,7 @@ def test_query_values_outside_ranges_raise() -> None:
 
 def test_single_part_queries_are_batchable() -> None:
     assert Query(text="a").batchable and Query(image=PICTURE).batchable
-    options = [{"lexical": True}, {"captions": True}, {"hubness": "csls"}, {"diversity": 0.5}]
+    options = [{"hubness": "csls"}, {"diversity": 0.5}]
     for option in [*options, {"min_probability": 0.0}, {"explain": True}, {"not_text": "b"}, {"like": ("x",)}]:
         query = Query(text="a", **option)
         assert not query.batchable and query.by_score == (option not in options)
@@ -125,20 +127,6 @@ def test_combined_scores_are_standardised_sums(count: int) -> None:
     np.testing.assert_allclose(combined.scores(vectors), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_words_and_scores_are_fused_by_rank(tmp_path: Path) -> None:
-    """An item that has the words is before one of the same rank without them, and behind one of a better rank."""
-    query = Query(text="word5 word9 word13", target="texts", lexical=True)
-    with stored_items.made(tmp_path / "index", pictures=20, words=20).reading() as view:
-        with_words = [key for key, _ in view.search_text(str(query.text), top=20)]
-        without = np.setdiff1d(view.keys("texts"), with_words)[[4, 0, 2]]
-        combined = CombinedQuery([Part(1.0, np.eye(1, stored_items.WIDTH, dtype=np.float32), "texts")], None)
-        hits = Hits(without, np.array([0.9, 0.8, 0.7], np.float32))
-        found = rerank_hits(view, hits, combined, query, None, temperature=0.1, among=None)
-        assert found.keys.tolist() == [key for pair in zip(with_words, without, strict=True) for key in pair]
-        np.testing.assert_allclose(found.scores[::2], combined.scores(view.vectors("texts", np.array(with_words))))
-        np.testing.assert_array_equal(found.scores[1::2], hits.scores)
-
-
 class Asked:
     """A view that writes down how many items it was asked for."""
 
@@ -180,7 +168,7 @@ def test_query_defaults_equal_search_defaults() -> None:
     for field in fields(Query):
         if field.name in parameters:
             assert parameters[field.name].default == field.default, field.name
-    assert {"top", "image_weight", "not_like_weight", "diversity", "lexical", "explain"} <= set(parameters)
+    assert {"top", "image_weight", "not_like_weight", "diversity", "signals", "explain"} <= set(parameters)
     assert Query(text="a").depth == 200
 
 

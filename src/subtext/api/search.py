@@ -132,14 +132,13 @@ def search(
         Metavar("P"),
         _RESULTS,
     ] = None,
-    explain: Annotated[bool, "Show the captions that support each result.", _RESULTS] = False,
-    lexical: Annotated[
-        bool | None,
-        "Also match the words themselves (BM25). Default: only if texts of the index contain a phrase in quotes, a "
-        "number, a name or an unknown word of the query.",
+    explain: Annotated[bool, "Show what each signal adds to a score.", _RESULTS] = False,
+    signals: Annotated[
+        tuple[Literal["pixels", "texts", "words", "fields", "neighbours"], ...],
+        "Evidence to use: pixels, own texts, their words, fields, texts of similar images; repeatable. Default: all.",
+        Metavar("SIGNAL"),
         _RANKING,
-    ] = None,
-    captions: Annotated[bool, "Also compare a text query with the vectors of the images' own texts.", _RANKING] = False,
+    ] = (),
     hubness: Annotated[
         Literal["csls", "softmax"] | None, "Correct for items that are similar to nearly every query.", _RANKING
     ] = None,
@@ -192,10 +191,9 @@ def search(
         order: Show the best results in the order of a field with dates; undated last.
         descending: With `order`, show the latest first.
         min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
-        explain: Show the captions that support each result.
-        lexical: Also match the words themselves (BM25). Default: only if texts of the index contain a phrase in quotes,
-            a number, a name or an unknown word of the query.
-        captions: Also compare a text query with the vectors of the images' own texts.
+        explain: Show what each signal adds to a score.
+        signals: Evidence to use: "pixels", "texts" of the image, their "words", "fields" (id, file name and metadata),
+            and "neighbours", the texts of similar images. Default: all.
         hubness: Correct for items that are similar to nearly every query: "csls", "softmax".
         diversity: Rank near-duplicates lower: from 0 (no change) to 1.
         rerank: Run of a second model that re-ranks the results.
@@ -242,12 +240,11 @@ def search(
             dates=dates,
             order=order,
             descending=descending,
-            lexical=lexical,
+            signals=signals,
             hubness=hubness,
             diversity=diversity,
             min_probability=min_probability,
             explain=explain,
-            captions=captions,
         )
         for each in texts
     ]

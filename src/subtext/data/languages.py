@@ -75,21 +75,24 @@ def is_foreign(language: str, reads: Sequence[str]) -> bool:
     return bool(reads) and language != UNKNOWN and language not in reads and MANY not in reads
 
 
-def foreign_note(language: str, reads: Sequence[str], *, by_words: bool) -> str:
+def foreign_note(language: str, reads: Sequence[str], *, by_encoder: bool, by_words: bool) -> str:
     """A sentence on a query in a language that the encoder does not read.
 
     Args:
         language: Of the query.
         reads: Languages that the encoder reads.
-        by_words: Whether texts have words of the query, which then decide.
+        by_encoder: Whether a sentence encoder reads it, which then decides together with words.
+        by_words: Whether items have words of the query, which then decide.
 
     Returns:
         The sentence.
     """
     query = f"the query is probably {named([language])}, and the model reads {named(reads)}: "
+    if by_encoder:
+        return query + "the sentence encoder and words decide; --signals pixels asks the model all the same"
     if by_words:
-        return query + "its words decide, as texts have them; --no-lexical asks the model all the same"
-    return query + f"no text has a word of it, and the order says little; ask in {named(reads)}"
+        return query + "its words decide, as items have them; --signals pixels asks the model all the same"
+    return query + f"no item has a word of it, and the order says little; ask in {named(reads)}"
 
 
 def named(languages: Sequence[str]) -> str:

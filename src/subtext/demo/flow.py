@@ -79,8 +79,8 @@ SCRATCH_PLAN: dict[str, Any] = {
     "weight_average": "none",
 }
 """A rival: a small network and a bag of words, both from random weights."""
-WITH_TEXTS: dict[str, Any] = {"lexical": True, "captions": True}
-UNSEEN: dict[str, Any] = {"lexical": False, "where": ["split = test"]}
+WITH_TEXTS: dict[str, Any] = {}
+UNSEEN: dict[str, Any] = {"signals": ["pixels"], "where": ["split = test"]}
 """Options of a search in all items, by their pixels and their texts, and of one in held-out items, by pixels alone."""
 SHOWN = 10
 """Every how many queries one is shown."""

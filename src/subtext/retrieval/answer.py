@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from subtext.report.text_table import Cell, printable, shortened, table
+from subtext.retrieval.ranker import Signal
 from subtext.text_helpers import listed
 
 if TYPE_CHECKING:
@@ -22,21 +23,69 @@ WORDS_SHOWN = 8
 """Unknown words that a warning lists before it counts the others."""
 
 
+SIGNAL_NAMES: dict[Signal, str] = {
+    "pixels": "picture",
+    "texts": "caption",
+    "words": "keyword",
+    "fields": "field",
+    "neighbours": "captions of similar pictures",
+}
+"""What a reader calls a signal."""
+
+
 @dataclass(frozen=True)
 class Reason:
-    """A text or image that supports a hit.
+    """What one signal adds to the score of a hit: weight * (value - mean) / deviation. The amounts sum to the score.
 
     Attributes:
-        id: Its id.
-        text: Its words (None for an image).
-        score: Its cosine with the query; of a nearest one, with the item.
-        kind: "paired": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour.
+        signal: See `retrieval.ranker`.
+        amount: What it adds; below 0 where it speaks against the hit.
+        share: The amount by the sum of all positive amounts; None for an amount that is not above 0.
+        part: Part of the query: "text", "image", "item", or with a minus before it one that is not to be matched.
+        value: Of the hit; None where the hit lacks the signal, whose amount is then a constant.
+        weight: Of the signal for this hit.
+        mean: Of the signal over a sample of the index.
+        deviation: Its standard deviation there.
+        id: Of the text, or image, that the signal is about; None for the hit itself.
+        text: The words that the signal is about: the best text of the hit, or of a similar image; the fields with words
+            of the query.
+        fields: Names of fields that have words of the query: "id", "file name", or fields of the metadata.
     """
 
-    id: str
-    text: str | None
-    score: float
-    kind: Literal["paired", "nearest"] = "paired"
+    signal: Signal
+    amount: float
+    share: float | None = None
+    part: str = "text"
+    value: float | None = None
+    weight: float = 1.0
+    mean: float = 0.0
+    deviation: float = 1.0
+    id: str | None = None
+    text: str | None = None
+    fields: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The signal and what it is about, in a few words."""
+        name = f"{self.part} {SIGNAL_NAMES[self.signal]}" if self.part.startswith("-") else SIGNAL_NAMES[self.signal]
+        if self.value is None:
+            return f"no {SIGNAL_NAMES[self.signal]}"
+        return f"{name}: {shortened(self.text, WIDTH)}" if self.text else name
+
+
+def as_sentence(reasons: Sequence[Reason]) -> str:
+    """The reasons of a hit as one line.
+
+    Args:
+        reasons: Of one hit.
+
+    Returns:
+        Shares, largest first, and what speaks against it.
+    """
+    positive = sorted((own for own in reasons if own.share is not None), key=lambda own: -own.amount)
+    said = [f"{own.label} {100 * (own.share or 0):.0f} %" for own in positive]
+    against = [replace(own, text=None).label for own in reasons if own.amount < 0]
+    return " · ".join([*said, *(["against: " + ", ".join(against)] if against else [])])
 
 
 @dataclass(frozen=True)
@@ -45,14 +94,14 @@ class Hit:
 
     Attributes:
         id: Its id in the data set.
-        score: Cosine of the best matching views, in [-1, 1]; the inner product for a model without normalisation. For a
-            query of several parts, their weighted sum in standard deviations above the mean item.
+        score: See `Answer.unit`. A cosine is that of the best matching views, in [-1, 1]; the inner product for a model
+            without normalisation.
         path: Absolute path of an image; None for a text, and for an image without a file.
         captions: The texts of an image; for a text hit, the text itself.
         metadata: "split" and other columns of the data set; for a text also "images", the ids of its images.
         probability: Of a true match; None if the index is not calibrated for this kind of query, or nothing matches
             well.
-        reasons: Reasons, strongest first, if `explain` was set.
+        reasons: What each signal adds to the score, if `explain` was set.
         uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
             its score is then the cosine of the means minus half of both sums of variances. None for other models.
     """
@@ -140,8 +189,8 @@ class Answer:
 
     Attributes:
         hits: The results, best first.
-        unit: Unit of the scores: "cosine"; "deviations" for a query of several parts; "score" after re-ranking; "bm25"
-            if the words of the query are unknown to the model, but occur in the index.
+        unit: Unit of the scores: "evidence", the weighted sum of all signals; "cosine" where pixels are the only one;
+            "deviations" for several parts by pixels alone, and "score" after re-ranking.
         target: "images" or "texts": what was searched.
         fit: Whether there is a good match. None if the index is not calibrated for this kind of query, or no item meets
             the conditions.
@@ -151,8 +200,9 @@ class Answer:
         words: (word, whether it is in the model's vocabulary) for each word of the query. None for a subword model or a
             query without text.
         notes: Notes on texts that are too long for the model, and on words and values that do not occur in the index.
-        exact_words: Phrases, numbers, names and unknown words of the query that were matched in texts of the index.
+        exact_words: Phrases of the query, and words that the model does not know, that items of the index have.
         suggestions: Word that no text of the index contains -> the most similar word of the index.
+        approximate: Whether better items may have been missed, as the store gives candidates of each signal.
         rare_words: Rare word of the query -> its count in the training texts. With such words, there are no
             probabilities.
         dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
@@ -160,7 +210,7 @@ class Answer:
     """
 
     hits: list[Hit]
-    unit: Literal["cosine", "deviations", "score", "bm25"] = "cosine"
+    unit: Literal["evidence", "cosine", "deviations", "score"] = "cosine"
     target: Literal["images", "texts"] = "images"
     fit: Fit | None = None
     text_only: bool = True
@@ -170,6 +220,7 @@ class Answer:
     notes: tuple[str, ...] = ()
     exact_words: tuple[str, ...] = ()
     suggestions: Mapping[str, str] = field(default_factory=dict)
+    approximate: bool = False
     rare_words: Mapping[str, int] = field(default_factory=dict)
     dates: DateCounts | None = None
     request: dict[str, Any] = field(default_factory=dict)
@@ -197,22 +248,14 @@ class Answer:
 
     @property
     def unused_words(self) -> list[str]:
-        """Unknown words that do not occur in any text of the index."""
+        """Unknown words that no item of the index has."""
         has = {word.casefold() for phrase in self.exact_words for word in phrase.split()}
         return [word for word in self.unknown_words if word not in has]
 
     @property
     def meaningless(self) -> bool:
-        """Whether no word of the query is in the model's vocabulary or in a text of the index."""
+        """Whether neither the model nor an item of the index has a word of the query."""
         return self.words is not None and not self.exact_words and not any(known for _, known in self.words)
-
-    @property
-    def exact_match_message(self) -> str:
-        """A message about the exact words that were matched; "" for none."""
-        how = "texts that have them" if self.unit == "bm25" else "the model and by texts that have them"
-        return (
-            f"exact words ({listed(list(self.exact_words), WORDS_SHOWN)}): ranked by {how}" if self.exact_words else ""
-        )
 
     @property
     def rare_words_message(self) -> str:
@@ -227,9 +270,8 @@ class Answer:
 
     @property
     def summary(self) -> list[str]:
-        """Lines to show above the hits: no good match, exact words, number of hits left out, no hits."""
+        """Lines to show above the hits: no good match, number of hits left out, no hits."""
         lines = [self.fit.sentence] if self.fit is not None and self.fit.has_no_match else []
-        lines += [self.exact_match_message] if self.exact_words else []
         lines += [self.dates.sentence] if self.dates is not None else []
         if self.left_out:
             lines.append(f"{self.left_out} left out, below the minimum probability")
@@ -245,8 +287,6 @@ class Answer:
             cause = f": {names}" if unknown else "; it has no words"
             effect = "this answer means nothing" if self.text_only else "they add nothing; leave them out"
             warnings.append(f"the model knows no word of the query{cause}; {effect}")
-        elif unknown and self.unit == "bm25":
-            warnings.append(f"neither the model nor any text has {names}; the answer uses only the other words")
         elif unknown:
             warnings.append(f"the model does not know {names}; the answer uses only the other words")
         warnings += [*filter(None, [self.rare_words_message, self.did_you_mean]), *self.notes]
@@ -274,6 +314,7 @@ class Answer:
             "has_no_match": None if self.fit is None else self.fit.has_no_match,
             "fit": None if self.fit is None else self.fit.to_json(),
             "left_out": self.left_out,
+            "approximate": self.approximate,
             "dates": None if self.dates is None else asdict(self.dates),
             "hits": [hit.to_json() for hit in self.hits],
         }
@@ -302,9 +343,7 @@ class Answer:
         lines = [*self.summary, *([self._table()] if self.hits else [])]
         for rank, hit in enumerate(self.hits, start=1):
             if hit.reasons:
-                lines.append(f"why {rank}:")
-            for reason in hit.reasons:
-                lines.append(f"  {reason.score:.3f} {reason.kind} {shortened(reason.text or reason.id, WIDTH)}")
+                lines.append(f"why {rank}: {as_sentence(hit.reasons)}")
         return printable("\n".join(lines))
 
     __str__ = text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,12 +197,29 @@ def store_calibration(store: Store, calibration: Calibration, plot: str) -> str:
     return store.locate_document(PLOT)
 
 
-def changed_since(view: View, calibration: Calibration) -> float:
-    """Fraction of items that were added or deleted since the calibration.
+class Counted(Protocol):
+    """What was fitted to an index that had these items.
+
+    Attributes:
+        counts: Number of items of each side at that time.
+        last: Greatest key of each side at that time.
+    """
+
+    @property
+    def counts(self) -> Mapping[Side, int]:
+        """See above."""
+
+    @property
+    def last(self) -> Mapping[Side, int]:
+        """See above."""
+
+
+def changed_since(view: View, calibration: Counted) -> float:
+    """Fraction of items that were added or deleted since something was fitted to an index.
 
     Args:
         view: The index at one moment.
-        calibration: The calibration of the index.
+        calibration: The calibration, or the ranker, of the index.
 
     Returns:
         The larger fraction of both sides, 0 or more.

@@ -219,7 +219,7 @@ class Evidence:
         Returns:
             From 0 to 1.
         """
-        return _percentile(
+        return percentile_of(
             _weakest_percentile(self.signals(direction.temperature), direction.signal_quantiles), direction.quantiles
         )
 
@@ -235,12 +235,20 @@ def _weakest_percentile(signals: Mapping[str, float], quantiles: Mapping[str, Se
         In [0, 1]; 1 without signals.
     """
     return min(
-        (_percentile(value, quantiles[name]) for name, value in signals.items() if name in quantiles), default=1.0
+        (percentile_of(value, quantiles[name]) for name, value in signals.items() if name in quantiles), default=1.0
     )
 
 
-def _percentile(value: float, quantiles: Sequence[float]) -> float:
-    """Share of a distribution, described by evenly spaced quantiles, that is `value` or less, in [0, 1]."""
+def percentile_of(value: float, quantiles: Sequence[float]) -> float:
+    """Where a value lies in a distribution.
+
+    Args:
+        value: The value.
+        quantiles: Of the distribution, evenly spaced and rising.
+
+    Returns:
+        Share of the distribution that is `value` or less, in [0, 1].
+    """
     return float(np.interp(value, quantiles, np.linspace(0, 1, len(quantiles))))
 
 
@@ -264,13 +272,13 @@ class Judgement:
     """The judgement of a calibrated index on one query: its level, and whether anything matches.
 
     Attributes:
-        direction: The calibration of the direction of search.
+        direction: The calibration of the direction of search; None for a ranker that no given pairs have taught.
         level: Level of the query; see `Evidence.level`.
         fit: Whether there is a good match.
         stale: Fraction of items that changed since the calibration if it is too large; else None.
     """
 
-    direction: DirectionCalibration
+    direction: DirectionCalibration | None
     level: float
     fit: Fit
     stale: float | None
@@ -284,6 +292,7 @@ class Judgement:
         Returns:
             (T) float64 from 0 to 1.
         """
+        assert self.direction is not None
         return probabilities(scores, self.level, self.direction)
 
 
@@ -321,6 +330,18 @@ class Confidence:
         """Share of the items that changed since the calibration, where that is too much; else None."""
         changed = 0.0 if self.calibration is None else changed_since(self.view, self.calibration)
         return changed if changed > STALE else None
+
+    def temperature(self, side: Side) -> float | None:
+        """The temperature of the calibration of a side; None without one.
+
+        Args:
+            side: The side that is searched.
+
+        Returns:
+            In units of the cosine.
+        """
+        direction = None if self.calibration is None else self.calibration.directions.get(side)
+        return None if direction is None else direction.temperature
 
     def judge(
         self, side: Side, modality: Side, queries: NDArray[np.float32], results: Sequence[Hits]
@@ -423,7 +444,7 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
     with store.reading() as view:
         counts = {side: view.counts[side] for side in SIDES}
         last = {side: int(view.keys(side).max(initial=0)) for side in SIDES}
-        directions = {side: _fit_direction(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
+        directions = {side: fit_direction(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
     return Calibration(
         directions=directions,
         pairs=fit_pair_curve(held_out, seed=seed),
@@ -496,8 +517,19 @@ def _index_keys(view: View, side: Side, items: Items, vectors: NDArray[np.float3
     return keys
 
 
-def _fit_direction(observed: Observations) -> DirectionCalibration:
-    """The calibration of one side, fitted on one half of the queries and measured on the other."""
+def fit_direction(observed: Observations, *, temperatures: NDArray[np.float64] = TEMPERATURES) -> DirectionCalibration:
+    """The calibration of one direction of search, fitted on one half of the queries and measured on the other.
+
+    Args:
+        observed: The hits of the queries.
+        temperatures: To choose from, in units of the scores.
+
+    Returns:
+        The calibration with its measurements.
+
+    Raises:
+        RequirementError: If scores do not tell right from wrong.
+    """
     rows = np.flatnonzero(observed.fitted)
     evidence = [observed.evidence[row] for row in rows]
     truth = [observed.truth[row] for row in rows]
@@ -507,9 +539,9 @@ def _fit_direction(observed: Observations) -> DirectionCalibration:
             np.logaddexp.reduce(scores / temperature) - query.level(temperature)
             for scores, query in zip(truth, evidence, strict=True)
         ])
-        for temperature in TEMPERATURES
+        for temperature in temperatures
     ]  # fmt: skip
-    temperature = float(TEMPERATURES[int(np.argmax(likelihoods))])
+    temperature = float(temperatures[int(np.argmax(likelihoods))])
     signals = [query.signals(temperature) for query in evidence]
     steps = np.linspace(0, 1, 101)
     signal_quantiles = {name: np.quantile([values[name] for values in signals], steps).tolist() for name in signals[0]}

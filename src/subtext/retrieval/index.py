@@ -20,26 +20,29 @@ from subtext.errors import ArgumentError, DataError, RequirementError, SubtextEr
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
 from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, named, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
+from subtext.retrieval.evidence import Gatherer, ItemScores, Part, judge_evidence
+from subtext.retrieval.explain import explain, part_name, with_shares
 from subtext.retrieval.mapped_weights import MissingWeightsError
 from subtext.retrieval.query import (
     CombinedQuery,
-    Part,
     Query,
-    absent_words,
     exact_words,
     ids_of,
-    reasons,
+    part_scores,
+    phrased,
     require_target,
     rerank_hits,
     suggest_words,
     texts_of,
 )
+from subtext.retrieval.ranker import FIXED, SIGNALS, Ranker, Signal, stored_ranker
 from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.facets import Condition, earliest, place_of
 from subtext.retrieval.stores.item import SIDES, Hits, Side, require_directions
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.text_side import TextSide
+from subtext.text_helpers import listed
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
@@ -207,12 +210,11 @@ class Index:
         dates: Literal["possible", "certain"] = "possible",
         order: str | None = None,
         descending: bool = False,
-        lexical: bool | None = None,
+        signals: Sequence[Signal] = (),
         hubness: Literal["csls", "softmax"] | None = None,
         diversity: float = 0.0,
         min_probability: float | None = None,
         explain: bool = False,
-        captions: bool = False,
         depth: int = 200,
         rerank: Reranker | None = None,
     ) -> Answer | list[Answer]:
@@ -238,12 +240,11 @@ class Index:
                 day that they may be.
             order: A metadata field with dates, in whose order the best `top` results are shown; undated ones last.
             descending: The latest date comes first.
-            lexical: Also matches the words themselves (BM25); None decides by the query.
+            signals: The evidence to use; empty for all that the index has. See `Query`.
             hubness: Correction of items that are similar to nearly every query: "csls" or "softmax".
             diversity: From 0 to 1: ranks near-duplicates lower.
             min_probability: Leaves out less probable results; needs a calibrated index.
-            explain: Adds to each result the captions, or images, that support it.
-            captions: Also compares a text query with the vectors of the images' own texts.
+            explain: Adds to each result what every signal adds to its score.
             depth: Number of candidates that are re-ranked.
             rerank: A second model that orders the results; None for none.
 
@@ -275,12 +276,11 @@ class Index:
                 dates=dates,
                 order=order,
                 descending=descending,
-                lexical=lexical,
+                signals=tuple(signals),
                 hubness=hubness,
                 diversity=diversity,
                 min_probability=min_probability,
                 explain=explain,
-                captions=captions,
                 depth=depth,
             )
             for each in texts
@@ -332,69 +332,50 @@ class Index:
         side, conditions = query.target, query.conditions
         text = query.positive_text
         vocabulary = self.known_words(text) if isinstance(text, str) else None
+        rare = self.rare_words(text) if isinstance(text, str) else {}
+        doubtful = [word for word, is_known in (vocabulary or {}).items() if not is_known]
         with self.store.reading() as view:
-            confidence = Confidence(view)
-            exact, doubtful = tuple[str, ...](), [word for word, is_known in (vocabulary or {}).items() if not is_known]
-            rare = self.rare_words(text) if isinstance(text, str) else {}
-            if isinstance(text, str) and self._uses_exact_words(query):
-                exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
-            notes = absent_words(view, query, exact)
-            query = replace(query, lexical=True) if exact else query
-            by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
+            confidence, ranker = Confidence(view), stored_ranker(view)
+            exact, notes = exact_words(view, query.phrases, [*doubtful, *rare])
             if foreign := self._foreign(query):
-                # What the model makes of it is worth nothing: the words decide, where texts have any of them.
-                by_words = isinstance(text, str) and bool(view.search_text(text, top=1))
-                query = replace(query, lexical=True) if by_words else query
-                notes = (foreign_note(foreign, self.store.manifest.languages, by_words=by_words), *notes)
-            raw = [self._part(view, *part) for part in query.parts]
-            heads = [self._distanced.get(part.modality) for part in raw]
-            means = [
-                part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
-                for part, head in zip(raw, heads, strict=True)
-            ]
-
-            def toward(kind: Side) -> list[Part]:
-                """The parts against items of a side; a distribution is compared by its mean with those of its own."""
-                return [mean if mean.modality == kind else part for mean, part in zip(means, raw, strict=True)]
-
-            parts, by_captions = toward(side), None
-            if query.captions:
-                by_captions = (
-                    CombinedQuery(parts, confidence.background("images")),
-                    CombinedQuery(
-                        [replace(part, key=None) for part in toward("texts")], confidence.background("texts")
-                    ),
-                )
-            combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
+                query, note = self._without_foreign(view, query, foreign)
+                notes = (note, *notes)
+            parts = [self._part(view, side, *part) for part in query.parts]
             if query.order is not None:
                 require_dates(view, side, query.order)
             among = matching(view, side, conditions) if conditions else None
             counts = count_dates(view, side, conditions)
             depth = query.top if query.by_score else max(query.top, query.depth)
-            result = combined.search(view, side, depth, among=among)
-            modality, judgement = parts[0].modality, None
-            if combined.single:
-                complete = [result] if among is None else []
-                judgement = confidence.judge(side, modality, parts[0].vectors[None], complete)[0]
+            gatherer = self._gatherer(view, query, parts, ranker, confidence)
+            scored: ItemScores | None = None
+            judgement: Judgement | None = None
+            modality, single = parts[0].modality, len(parts) == 1
+            combined = CombinedQuery(parts, None if single else confidence.background(side))
+            if gatherer is not None:
+                scored = gatherer.gather(parts, count=depth, among=among)
+                examples = [part.key for part in parts if part.key is not None]
+                result = scored.best(depth, among=among, without=examples, first=phrased(view, query))
+                if single and side == "images" and ranker is not None and not query.signals:
+                    judgement = judge_evidence(view, ranker, scored, confidence.background(side))
+            else:
+                result = combined.search(view, side, depth, among=among)
+                if single:
+                    complete = [result] if among is None else []
+                    judgement = confidence.judge(side, modality, parts[0].vectors[None], complete)[0]
             if not query.by_score:
-                background = confidence.background(modality) if query.hubness else None
                 scale = self.store.manifest.scale
-                temperature = judgement.direction.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
                 result = rerank_hits(
                     view,
                     result,
-                    combined,
                     query,
-                    background,
-                    temperature=temperature,
-                    among=among,
-                    captions=by_captions,
-                    by_words=by_words,
+                    background=confidence.background(modality) if query.hubness and single else None,
+                    temperature=confidence.temperature(side) or (1 / scale if scale > 1 else TEMPERATURE),
+                    pixel_weight=1.0 if scored is None else scored.parts[0].slope("pixels"),
                 )
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
             if query.min_probability is not None:
-                if judgement is None:
+                if judgement is None or judgement.direction is None:
                     raise RequirementError(
                         "min_probability needs an index that is calibrated for such queries (text for images, an image "
                         "for texts); this one is not; calibrate it (subtext index calibrate), or leave it out",
@@ -402,25 +383,69 @@ class Index:
                     )
                 probable = judgement.probabilities(result.scores) >= query.min_probability
                 result = Hits(result.keys[probable], result.scores[probable])
-            why = reasons(view, side, result.keys, means) if query.explain else None
+            why = None
+            if query.explain and gatherer is not None and scored is not None:
+                why = explain(gatherer, scored, result.keys)
+            elif query.explain:
+                why = self._pixel_reasons(view, side, query, combined, result.keys)
             filtered = query.min_probability is not None
-            shown = None if by_words or (rare and not filtered) else judgement
+            shown = judgement if filtered or not rare else None
             answer = self._answer(view, side, result, shown, why, even_if_weak=filtered)
             answer = replace(answer, notes=notes, left_out=count - len(result.keys), dates=counts)
-        unit: Literal["cosine", "deviations", "bm25"]
-        unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
-        # What the model makes of the query says nothing about its exact words.
-        fit = None if exact or by_words else answer.fit
+        unit: Literal["evidence", "cosine", "deviations"]
+        unit = "evidence" if scored is not None else "cosine" if single else "deviations"
         answer = replace(
             answer,
             unit=unit,
-            fit=fit,
+            # What the model makes of the query says nothing about words that it does not know.
+            fit=None if exact and scored is None else answer.fit,
             text_only=query.text_only,
             exact_words=exact,
             rare_words=rare,
+            approximate=scored is not None and not scored.exact,
         )
         answer = _ordered(self._described(answer, query), query)
         return self.with_hints(answer, query) if hints else answer
+
+    def _gatherer(
+        self, view: View, query: Query, parts: Sequence[Part], ranker: Ranker | None, confidence: Confidence
+    ) -> Gatherer | None:
+        """What gathers the evidence of a query; None where pixels are the only signal.
+
+        Raises:
+            RequirementError: For signals that the index does not have for this query.
+        """
+        wanted: Sequence[Signal] = query.signals or SIGNALS
+        has_own = ranker is not None and ranker.direction is not None
+        if query.min_probability is not None and not has_own and confidence.calibration is not None:
+            wanted = [signal for signal in wanted if signal == "pixels"]
+        weights = FIXED if ranker is None else ranker.weights
+        gatherer = Gatherer(view, query.target, weights, wanted)
+        there = [gatherer.signals(part) for part in parts]
+        if any(set(own) - {"pixels"} for own in there):
+            return gatherer
+        if "pixels" not in wanted:
+            own = Gatherer(view, query.target, weights)
+            has = listed(sorted({signal for part in parts for signal in own.signals(part)}), len(SIGNALS))
+            raise RequirementError(
+                f"signals needs evidence that the index has for this query ({has or 'pixels'}); it got "
+                f"{listed(list(query.signals), len(SIGNALS))}; leave it out, or name another",
+                field="signals",
+            )
+        return None
+
+    def _pixel_reasons(
+        self, view: View, side: Side, query: Query, combined: CombinedQuery, keys: NDArray[np.int64]
+    ) -> list[list[Reason]]:
+        """The reasons of hits that pixels alone have ranked."""
+        kinds = [kind for kind, _, _ in query.parts]
+        vectors = view.vectors(side, keys)
+        rows: list[list[Reason]] = [[] for _ in keys]
+        for kind, (part, mean, factor) in zip(kinds, combined.scaled(), strict=True):
+            name = part_name(part, is_text=kind == "text")
+            for row, value in zip(rows, part_scores(part, vectors).tolist(), strict=True):
+                row.append(Reason("pixels", factor * (value - mean), None, name, value, factor, mean))
+        return [with_shares(row) for row in rows]
 
     def with_hints(self, answer: Answer, query: Query) -> Answer:
         """Add what helps to ask again: words and values that are like the first of those that the index lacks.
@@ -440,7 +465,7 @@ class Index:
             vocabulary = self.known_words(text)
             if vocabulary is not None:
                 doubtful = [word for word, is_known in vocabulary.items() if not is_known]
-            elif self._uses_exact_words(query):
+            else:
                 doubtful = [word for word in re.findall(r"\w+", text) if word[0].isupper()]
         with self.store.reading() as view:
             suggestions = suggest_words(view, doubtful)
@@ -454,25 +479,25 @@ class Index:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
         return query if query.text is None or isinstance(self._text_input, FeatureInput) else query.understood
 
-    def _uses_exact_words(self, query: Query) -> bool:
-        """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
-        if query.lexical is False or query.min_probability is not None or not (query.text and query.text_only):
-            return False
-        if isinstance(self._text_input, FeatureInput):
-            return False
-        if self._foreign(query):
-            return True
-        unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
-        return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
-
     def _foreign(self, query: Query) -> str:
         """The language of a query of text that no encoder of the index reads; "" for another, and for quoted words."""
         alone = query.text is not None and query.text_only and not query.phrases and query.min_probability is None
-        if not alone or query.lexical is not None or isinstance(self._text_input, FeatureInput):
+        if not alone or query.signals or isinstance(self._text_input, FeatureInput):
             return ""
         language, about = language_of(str(query.text)), self.store.manifest
         reads = [about.languages] if about.encoder is None else [about.languages, about.encoder.languages]
         return language if all(is_foreign(language, own) for own in reads) else ""
+
+    def _without_foreign(self, view: View, query: Query, language: str) -> tuple[Query, str]:
+        """The query by the signals that read its language, and a note; by all where there are none."""
+        manifest, text = self.store.manifest, str(query.text)
+        encoder = manifest.encoder
+        read = encoder is not None and bool(encoder.languages) and not is_foreign(language, encoder.languages)
+        has_words = any(view.search_words(side, text, top=1) for side in SIDES)
+        decide: tuple[Signal, ...] = ("words", "fields") if has_words else ()
+        decide = ("texts", "words", "fields", "neighbours") if read else decide
+        note = foreign_note(language, manifest.languages, by_encoder=read, by_words=has_words)
+        return replace(query, signals=decide), note
 
     def answer_many(self, queries: Sequence[Query], *, hints: bool = True) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
@@ -516,7 +541,18 @@ class Index:
             False where it is answered by itself.
         """
         query = self._read(query)
-        return query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
+        if not query.batchable or query.positive_text is None or query.phrases:
+            return False
+        return not self._has_evidence(query)
+
+    def _has_evidence(self, query: Query) -> bool:
+        """Whether more than pixels can rank the answer to a query of text."""
+        if query.signals:
+            return set(query.signals) != {"pixels"}
+        with self.store.reading() as view:
+            if view.counts["texts"] or isinstance(self._text_input, FeatureInput):
+                return view.counts["texts"] > 0
+            return bool(view.search_words("images", query.positive_text or "", top=1))
 
     def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
         """The answers of batchable queries of text, of one target and set of conditions."""
@@ -724,24 +760,54 @@ class Index:
                     f"got {text[:60]!r}; search with an image, or embed features and call `Index.nearest`"
                 )
 
-    def _part(self, view: View, kind: str, value: Any, weight: float) -> Part:
+    def _part(self, view: View, target: Side, kind: str, value: Any, weight: float) -> Part:
         """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
-        if kind != "item":
-            if kind == "text":
-                return Part(weight, self._embed_texts([value])[0], "texts")
+        if kind == "text":
+            return self.part_of_text(view, target, value, weight)
+        if kind == "image":
             vectors = self.embed_image(value).vectors[0].float().numpy()
             require_directions(vectors, "the image of the query")
-            return Part(weight, vectors, "images")
+            return Part(weight, self._toward(target, "images", vectors), "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
             known = ids_of(view, side, [name]).get(name)
             if known is not None:
                 key = view.keys_of(side, [known])[known]
-                return Part(weight, view.vectors(side, np.array([key]))[0], side, key)
+                vectors = view.vectors(side, np.array([key]))[0]
+                return Part(weight, self._toward(target, side, vectors), side, key if side == target else None)
         raise RequirementError(
             f"an example needs the id of an item of the index, or the path of its image; there is no '{name}'; give "
             "another"
         )
+
+    def part_of_text(self, view: View, target: Side, text: str, weight: float = 1.0) -> Part:
+        """A text as a part of a query, with all that its signals compare.
+
+        Args:
+            view: The index at one moment.
+            target: "images" or "texts": what is searched.
+            text: The text.
+            weight: Of the part.
+
+        Returns:
+            The part; a name in a file of features has no words and no sentence.
+        """
+        vectors, is_text = self._embed_texts([text])[0], not isinstance(self._text_input, FeatureInput)
+        has_encoder = self.store.manifest.encoder is not None and view.counts["texts"] > 0
+        return Part(
+            weight,
+            self._toward(target, "texts", vectors),
+            "texts",
+            text=text if is_text else None,
+            sentence=self.sentence_encoder([text]) if is_text and has_encoder else None,
+            toward_texts=self._toward("texts", "texts", vectors),
+            readable=any((self.known_words(text) or {"": True}).values()),
+        )
+
+    def _toward(self, target: Side, modality: Side, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Vectors as they are compared with a side; a distribution is compared by its mean with those of its own."""
+        head = self._distanced.get(modality) if target == modality else None
+        return vectors if head is None else head.means_alone(vectors[None])[0]
 
     def _answer(
         self,
@@ -769,7 +835,7 @@ class Index:
         missing = [None] * len(result.keys)
         chances = (
             missing
-            if judgement is None or (judgement.fit.has_no_match and not even_if_weak)
+            if judgement is None or judgement.direction is None or (judgement.fit.has_no_match and not even_if_weak)
             else judgement.probabilities(result.scores).tolist()
         )
         head, root = self._distanced.get(side), Path(self.store.manifest.root)

@@ -16,14 +16,16 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.errors import ArgumentError, RequirementError, Setting
-from subtext.retrieval.answer import WIDTH, WORDS_SHOWN, Reason
+from subtext.errors import ArgumentError, RequirementError
+from subtext.retrieval.answer import WIDTH, WORDS_SHOWN
 from subtext.retrieval.condition import SUGGESTED, as_conditions, near_texts
 from subtext.retrieval.confidence import Background, sample
+from subtext.retrieval.evidence import CANDIDATES, Part
+from subtext.retrieval.ranker import SIGNALS, Signal
 from subtext.retrieval.stores.facets import TEXT, Condition
-from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
+from subtext.retrieval.stores.item import SIDES, Hits, Side
 from subtext.retrieval.stores.store import View
-from subtext.retrieval.words import query_words, spelt_words, words
+from subtext.retrieval.words import words
 from subtext.settings import named_fields
 from subtext.text_helpers import listed
 
@@ -56,19 +58,15 @@ class Query:
             "possible" fulfil it, or those that do for "certain".
         order: A metadata field with dates. The best `top` results are shown in its order, the undated ones last.
         descending: The latest date comes first.
-        lexical: Also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None
-            decides by the query. It needs text alone and no `min_probability`. It also needs a phrase in quotes, a
-            number, a capitalised name, or a word that is rare or absent in the training texts; and a text of the index
-            that contains it.
+        signals: The evidence to use, of "pixels", "texts", "words", "fields" and "neighbours" (see `retrieval.ranker`).
+            Empty for all that the index has.
         hubness: Correction for items that are similar to nearly every query: "csls" (Lample et al. 2018), or the
             inverted "softmax" (Smith et al. 2017).
         diversity: From 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance).
         min_probability: Leaves out results below this probability of being a true match; needs a calibrated index.
-        explain: Adds to each result the captions, or images, that support it.
-        captions: For a search of images by text: also compares the query with the texts of each image. Both cosines
-            (with the image, and with its best text) are standardised over the index. The larger one ranks the image.
-        depth: Number of candidates that `lexical`, `captions`, `hubness` and `diversity` re-rank.
-        phrases: For a lexical search: items whose texts contain one of these phrases come first.
+        explain: Adds to each result what every signal adds to its score.
+        depth: Number of candidates that `hubness` and `diversity` re-rank.
+        phrases: Items whose texts contain one of these phrases come first.
 
     Raises:
         RequirementError: For an empty query, and for values out of range.
@@ -87,12 +85,11 @@ class Query:
     dates: Literal["possible", "certain"] = "possible"
     order: str | None = None
     descending: bool = False
-    lexical: bool | None = None
+    signals: Sequence[Signal] = ()
     hubness: Literal["csls", "softmax"] | None = None
     diversity: float = 0.0
     min_probability: float | None = None
     explain: bool = False
-    captions: bool = False
     depth: int = 200
     phrases: Sequence[str] = ()
 
@@ -119,17 +116,9 @@ class Query:
             raise RequirementError(f"dates needs to be possible or certain; it got '{self.dates}'", field="dates")
         if self.hubness not in (None, "csls", "softmax"):
             raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'", field="hubness")
-        if self.captions and (self.hubness or self.target != "images" or not self.text_only):
-            raise RequirementError(
-                "captions needs a search for images by text, without ",
-                Setting("image"),
-                ", ",
-                Setting("like"),
-                " and ",
-                Setting("hubness"),
-                "; leave it out, or these",
-                field="captions",
-            )
+        if unknown := [signal for signal in self.signals if signal not in SIGNALS]:
+            names = listed(list(SIGNALS), len(SIGNALS))
+            raise RequirementError(f"signals needs some of {names}; it got '{unknown[0]}'", field="signals")
 
     @property
     def understood(self) -> Query:
@@ -180,7 +169,7 @@ class Query:
     @property
     def by_score(self) -> bool:
         """Whether the scores alone decide the ranking."""
-        return not (self.lexical or self.captions or self.hubness or self.diversity)
+        return not (self.hubness or self.diversity)
 
     @property
     def batchable(self) -> bool:
@@ -205,23 +194,6 @@ class Query:
         return type(self.image), shape, digest, repr(replace(self, text=self.text or "", image=None))
 
 
-@dataclass(frozen=True)
-class Part:
-    """One part of a query as vectors.
-
-    Attributes:
-        weight: Below 0 for a negative part.
-        vectors: (L D).
-        modality: The side that they are of.
-        key: Of the item of the index, on that side; None for text or an external image.
-    """
-
-    weight: float
-    vectors: NDArray[np.float32]
-    modality: Side
-    key: int | None = None
-
-
 def texts_of(queries: object) -> list[str]:
     """The texts of several queries.
 
@@ -234,9 +206,11 @@ def texts_of(queries: object) -> list[str]:
     Raises:
         ArgumentError: If it is empty, or something else.
     """
-    texts = list(queries) if isinstance(queries, Iterable) and not isinstance(queries, bytes) else [queries]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        wrong = next((text for text in texts if not isinstance(text, str)), "an empty list")
+    several = isinstance(queries, Iterable) and not isinstance(queries, bytes)
+    given = list(queries) if several else [queries]  # type: ignore[call-overload]
+    texts = [text for text in given if isinstance(text, str)]
+    if not texts or len(texts) < len(given):
+        wrong = next((text for text in given if not isinstance(text, str)), "an empty list")
         raise ArgumentError(f"text needs a query, or a list of queries; it got {wrong!r:.60}", field="text")
     return texts
 
@@ -261,16 +235,6 @@ def require_target(target: str, top: int) -> Side:
     return "images" if target == "images" else "texts"
 
 
-RANK = 60
-"""Constant added to ranks before fusion, as its authors have it."""
-REASONS = 3
-"""Reasons per hit."""
-LEXICAL_DEPTH = 5
-"""Texts that are matched by their words, per result: several may belong to one image."""
-CANDIDATES = 10
-"""Candidates per result of each positive part, where a combined query cannot be searched exactly."""
-
-
 def part_scores(part: Part, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     """(N) inner products of a part with (N K D) items, of the best matching views.
 
@@ -287,7 +251,7 @@ def part_scores(part: Part, vectors: NDArray[np.float32]) -> NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CombinedQuery:
-    """The parts of a query as one score: their weighted sum, each in standard deviations over the background.
+    """The parts of a query by pixels alone, as one score: their weighted sum, in standard deviations over a background.
 
     Cosines of texts with images and of images with images differ in size; in deviations the weights mean what they say.
     A single part keeps its cosine, and needs no background.
@@ -395,62 +359,49 @@ def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
     return ids
 
 
-EVIDENCE = 50
-"""Texts that share words with a query, by which its names and numbers are recognised."""
+LOOKED_UP = 8
+"""Words that the model does not know that are looked up in the index."""
 VOCABULARY = 50_000
 """Texts of an index whose words are suggested."""
 LIKE = 0.8
 """Similarity of a suggested word (Ratcliff and Obershelp 1988)."""
 
 
-def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence[str]) -> tuple[str, ...]:
-    """The phrases, numbers, names and unknown words of a query that texts of the index have; see `Query.lexical`.
+def exact_words(view: View, phrases: Sequence[str], doubtful: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The phrases of a query, and the words that its model does not know, that items of the index have.
 
     Args:
         view: The index at one moment.
-        text: Text of the query.
         phrases: Phrases in quotes of the query.
-        unknown: Words that the model does not know.
+        doubtful: Words that the model does not know, or saw a few times.
 
     Returns:
-        Phrases and words, each once.
+        Phrases and words that an item has, each once; and a note on phrases that no text has, or none.
     """
-    exact = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
-    keys = [key for key, _ in view.search_text(text, top=EVIDENCE)]
-    written: dict[str, set[bool]] = {}
-    for row in view.rows("texts", keys=keys):
-        for spelt, word in spelt_words(row.text or ""):
-            written.setdefault(word, set()).add(spelt[0].isupper())
-    strange = {part for word in unknown for part in query_words(word)}
-    for spelt, word in spelt_words(text):
-        name = spelt[0].isupper() and written.get(word) == {True}
-        if word in written and (name or word in strange or any(sign.isdigit() for sign in word)):
-            exact.append(spelt)
-    return tuple(dict.fromkeys(exact))
+    there = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
+    absent = [f"'{phrase[:WIDTH]}'" for phrase in phrases if phrase not in there]
+    looked_up = [word for word in dict.fromkeys(doubtful) if words(word)][:LOOKED_UP]
+    said = [word for word in looked_up if any(view.search_words(side, word, top=1) for side in SIDES)]
+    note = ("no text has " + listed(absent, WORDS_SHOWN),) if absent else ()
+    return tuple(dict.fromkeys([*there, *said])), note
 
 
-def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, ...]:
-    """A note on the phrases of a query, and on the words of a lexical one, that no text of the index has.
+def phrased(view: View, query: Query) -> NDArray[np.int64]:
+    """The items whose texts have a phrase of a query.
 
     Args:
         view: The index at one moment.
         query: The query, with quotes and minus signs read.
-        exact: What `exact_words` found.
 
     Returns:
-        One sentence, or none.
+        (N) int64 keys of the side that is searched, ascending.
     """
-    if query.lexical is False:
-        return ()
-    phrases = [phrase for phrase in query.phrases if phrase not in exact]
-    absent = [phrase for phrase in phrases if not len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
-    if query.lexical and query.text:
-        rows = view.rows("texts", keys=[key for key, _ in view.search_text(query.text, top=EVIDENCE)])
-        present = {word for row in rows for word in words(row.text or "")}.union(words(" ".join(absent)))
-        spelt = dict(spelt_words(query.text))
-        doubtful = [shown for shown, word in spelt.items() if word not in present]
-        absent += [word for word in doubtful if not view.search_text(word, top=1)]
-    return ("no text has " + listed([f"'{text[:WIDTH]}'" for text in absent], WORDS_SHOWN),) if absent else ()
+    found = [view.select("texts", [Condition(TEXT, "contains", phrase)]) for phrase in query.phrases]
+    keys = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
+    if query.target == "texts":
+        return keys
+    texts, images = view.owner_links()
+    return np.unique(images[np.isin(texts, keys)])
 
 
 def suggest_words(view: View, doubtful: Sequence[str]) -> dict[str, str]:
@@ -478,76 +429,45 @@ def suggest_words(view: View, doubtful: Sequence[str]) -> dict[str, str]:
 def rerank_hits(
     view: View,
     result: Hits,
-    combined: CombinedQuery,
     query: Query,
-    background: Background | None,
     *,
+    background: Background | None,
     temperature: float,
-    among: NDArray[np.int64] | None,
-    captions: tuple[CombinedQuery, CombinedQuery] | None = None,
-    by_words: bool = False,
+    pixel_weight: float = 1.0,
 ) -> Hits:
-    """Candidates re-ranked by `hubness`, `captions`, `lexical` and `diversity` of a query; their scores do not change.
+    """Candidates re-ranked by `hubness` and `diversity` of a query; their scores do not change.
 
     Args:
         view: The index at one moment.
         result: The candidates, best first.
-        combined: The query as vectors.
-        query: The query, with quotes and minus signs read.
-        background: Items of the query's own modality, for the hubness correction.
+        query: The query.
+        background: Items of the query's own modality, for the hubness correction; None for a query of several parts.
         temperature: Of the inverted softmax.
-        among: Keys that the search is restricted to; None for all.
-        captions: The query in standard deviations over the images, and over the texts.
-        by_words: A lexical search leaves out the items that it does not find, and gives BM25 scores.
+        pixel_weight: What a cosine of 1 adds to a score.
 
     Returns:
         At most `query.depth` hits in their new order.
 
     Raises:
-        RequirementError: For a hubness correction of a query of several parts, or without items of its modality, and
-            for a lexical search without text.
+        RequirementError: For a hubness correction of a query of several parts, or without items of its modality.
     """
     if not len(result.keys):
         return result
-    keys, scores = result.keys, result.scores
-    vectors = view.vectors(query.target, keys)
-    values = scores.astype(np.float64)
+    vectors = view.vectors(query.target, result.keys)
+    values = result.scores.astype(np.float64)
     if query.hubness:
-        if background is None or not combined.single or not len(background.keys):
-            need = "items of the query's modality in the index" if combined.single else "a query of one part"
+        if background is None or not len(background.keys):
+            need = "a query of one part" if background is None else "items of the query's modality in the index"
             raise RequirementError(f"hubness needs {need}; leave it out", field="hubness")
-        query_scores = background.scores(vectors).astype(np.float64)
-        values = (
-            local_scaling(values, query_scores)
+        bank = background.scores(vectors).astype(np.float64)
+        nothing = np.zeros(len(values))
+        # Both corrections take something of the cosine that does not depend on the query.
+        taken = (
+            local_scaling(nothing, bank) / 2
             if query.hubness == "csls"
-            else inverted_softmax(values, query_scores, temperature=temperature)
+            else temperature * inverted_softmax(nothing, bank, temperature=temperature)
         )
-
-    def extended(others: Iterable[int]) -> None:
-        """Make those of the keys that are no candidates yet some, with their scores."""
-        nonlocal keys, vectors, scores
-        candidates = set(keys.tolist())
-        added = np.array([key for key in others if key not in candidates], dtype=np.int64)
-        if len(added):
-            added_vectors = view.vectors(query.target, added)
-            keys, vectors = np.concatenate([keys, added]), np.concatenate([vectors, added_vectors])
-            scores = np.concatenate([scores, combined.scores(added_vectors).astype(np.float32)])
-
-    if captions is not None:
-        of_captions = _caption_scores(view, captions[1], among, len(keys))
-        extended(of_captions)
-        best = np.array([of_captions.get(key, -np.inf) for key in keys.tolist()])
-        values = np.maximum(captions[0].scores(vectors), best)
-    if query.lexical:
-        by_score = keys[np.argsort(-values, kind="stable")].tolist()
-        matches, first = _lexical_matches(view, query, among, len(keys))
-        if by_words:
-            ranked = sorted(matches, key=lambda key: (key not in first, -matches[key]))[: query.depth]
-            return Hits(np.array(ranked, dtype=np.int64), np.array([matches[key] for key in ranked], dtype=np.float32))
-        fused = fuse_ranks([by_score, list(matches)])
-        extended(fused)
-        # Of two that the fusion ranks alike, the one that has the words comes first; so do items with a phrase.
-        values = np.array([fused[key] + (key in first) + 1e-9 * (key in matches) for key in keys.tolist()])
+        values = values + pixel_weight * taken
     order = np.argsort(-values, kind="stable")[: query.depth]
     if query.diversity:
         chosen = vectors[order]
@@ -556,112 +476,7 @@ def rerank_hits(
         order = order[
             spread_out(values[order], similarity.astype(np.float64), count=len(order), diversity=query.diversity)
         ]
-    return Hits(keys[order], scores[order])
-
-
-def _caption_scores(view: View, query: CombinedQuery, among: NDArray[np.int64] | None, count: int) -> dict[int, float]:
-    """Keys of images and the best score of their own texts, best first; of about `count` images."""
-    if not view.counts["texts"]:
-        return {}
-    found = query.search(view, "texts", LEXICAL_DEPTH * count, among=None)
-    partners = view.partners("texts", found.keys)
-    allowed = None if among is None else set(among.tolist())
-    best: dict[int, float] = {}
-    for text, score in zip(found.keys.tolist(), query.scores(view.vectors("texts", found.keys)).tolist(), strict=True):
-        for key in partners.get(text, ()):
-            if allowed is None or key in allowed:
-                best.setdefault(key, score)
-    return best
-
-
-def _lexical_matches(
-    view: View, query: Query, among: NDArray[np.int64] | None, count: int
-) -> tuple[dict[int, float], set[int]]:
-    """Keys of the target side that share words with the query and their BM25 scores, best first; those with phrases."""
-    if query.text is None:
-        raise RequirementError("lexical needs text; give some, or leave it out", field="lexical")
-    scores = dict(view.search_text(query.text, top=LEXICAL_DEPTH * count))
-    phrased = {int(key) for p in query.phrases for key in view.select("texts", [Condition(TEXT, "contains", p)])}
-    # A phrase of common words may stand in texts that are not among the best.
-    scores |= dict.fromkeys(sorted(phrased.difference(scores))[:count], 0.0)
-    ranked = sorted(scores, key=lambda key: key not in phrased)
-    partners = view.partners("texts", ranked) if query.target == "images" else {key: [key] for key in ranked}
-    matches: dict[int, float] = {}
-    first: set[int] = set()
-    for text_key in ranked:
-        for key in partners.get(text_key, []):
-            matches.setdefault(key, scores[text_key])
-            first |= {key} if text_key in phrased else set()
-    if among is not None:
-        matches = {key: matches[key] for key in np.array(list(matches))[np.isin(list(matches), among)].tolist()}
-    matches = dict(list(matches.items())[:count])
-    return matches, first & set(matches)
-
-
-def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
-    """The captions (for a text: the images) that support each of some items.
-
-    An item without any gets its nearest neighbours on the other side.
-
-    Args:
-        view: The index at one moment.
-        side: "images" or "texts".
-        keys: (N) int64 keys of items.
-        parts: Parts of the query.
-
-    Returns:
-        N lists of at most `REASONS` reasons, strongest first.
-    """
-    facing = opposite(side)
-    partners = view.partners(side, keys)
-    partner_keys = sorted({key for linked in partners.values() for key in linked})
-    score_of: dict[int, float] = {}
-    if partner_keys:
-        vectors = view.vectors(facing, np.array(partner_keys))
-        cosines = np.sum([p.weight * part_scores(p, vectors) for p in parts if p.weight > 0], axis=0)
-        score_of = dict(zip(partner_keys, cosines.tolist(), strict=True))
-    unpaired = [key for key in keys.tolist() if key not in partners]
-    nearest: dict[int, Hits] = {}
-    if unpaired and view.counts[facing]:
-        results = view.nearest(facing, view.vectors(side, np.array(unpaired)), top=REASONS)
-        nearest = dict(zip(unpaired, results, strict=True))
-    rows: list[list[tuple[int, float]]] = []
-    for key in keys.tolist():
-        best = sorted(partners.get(key, ()), key=lambda partner: -score_of[partner])[:REASONS]
-        row = [(partner, score_of[partner]) for partner in best]
-        if key in nearest:
-            row = list(zip(nearest[key].keys.tolist(), nearest[key].scores.tolist(), strict=True))
-        rows.append(row)
-    items = {item.key: item for item in view.items(facing, sorted({key for row in rows for key, _ in row}))}
-
-    def reason(is_paired: bool, key: int, score: float) -> Reason:
-        item = items[key]
-        text = item.captions[0] if facing == "texts" and item.captions else None
-        return Reason(item.id, text, score, "paired" if is_paired else "nearest")
-
-    return [[reason(key in partners, *pair) for pair in row] for key, row in zip(keys.tolist(), rows, strict=True)]
-
-
-def fuse_ranks(lists: Sequence[Sequence[int]], *, constant: int = RANK) -> dict[int, float]:
-    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): sum over lists of 1 / (constant + rank).
-
-    Args:
-        lists: Keys, best first, ranks from 1; a list adds nothing to a key that it lacks.
-        constant: The larger, the less the first ranks count more than the others.
-
-    Returns:
-        Key -> score, larger is better. The scores of the lists are not read, so they need no common scale.
-
-    Example:
-        >>> fused = fuse_ranks([[7, 8], [8]], constant=1)
-        >>> fused[7], round(fused[8], 4)
-        (0.5, 0.8333)
-    """
-    scores: dict[int, float] = {}
-    for keys in lists:
-        for rank, key in enumerate(keys, start=1):
-            scores[key] = scores.get(key, 0.0) + 1 / (constant + rank)
-    return scores
+    return Hits(result.keys[order], result.scores[order])
 
 
 def local_scaling(

@@ -289,6 +289,7 @@ def results_of(library: Library, answer: Answer) -> schemas.Results:
         hits=[schemas.ItemOut.of(hit, answer.target, root) for hit in answer],
         unit=answer.unit,
         left_out=answer.left_out,
+        approximate=answer.approximate,
         dates=answer.dates,
         unknown_words=answer.unknown_words,
         exact_words=list(answer.exact_words),

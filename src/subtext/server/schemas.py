@@ -25,7 +25,7 @@ from pydantic import (
 from subtext.api.search import search
 from subtext.data.dates import read_date
 from subtext.errors import RequirementError
-from subtext.retrieval.answer import DateCounts
+from subtext.retrieval.answer import DateCounts, as_sentence
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
 from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value
@@ -304,7 +304,8 @@ class ItemOut(BaseModel):
     """One item, as a hit or by itself.
 
     Attributes:
-        score: Cosine of the best matching vectors; for a query of several parts, deviations above the mean item.
+        score: In the unit of the answer.
+        why: The reasons as one line; "" for none.
         probability: Of being a true match; None where the library is not calibrated for the query.
         uncertainty: Root mean square of the item's deviations, where the model compares distributions: the score is
             then one less half the expected squared distance; else None.
@@ -319,6 +320,7 @@ class ItemOut(BaseModel):
     probability: float | None = None
     uncertainty: float | None = None
     reasons: list[Reason] = []
+    why: str = ""
     captions: list[str]
     metadata: dict[str, Any]
     image_id: str | None = None
@@ -348,7 +350,7 @@ class ItemOut(BaseModel):
             shown.file = place.relative_to(os.path.normpath(root)).as_posix() if inside else place.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
-            shown.reasons = item.reasons
+            shown.reasons, shown.why = item.reasons, as_sentence(item.reasons)
         return shown
 
 
@@ -359,9 +361,10 @@ class Results(BaseModel):
         hits: Best first.
         unit: Of the scores.
         left_out: Hits below the minimum probability.
+        approximate: Whether better items may have been missed.
         dates: For conditions on dates, how many items meet them possibly and certainly, and how many have no date.
         unknown_words: That the model does not know.
-        exact_words: Phrases, numbers, names and unknown words of the query that texts of the library have.
+        exact_words: Phrases of the query, and words that the model does not know, that items of the library have.
         did_you_mean: Words that no text has -> the nearest that some have.
         message: What to know before trusting the hits; None where there is nothing.
         fits: False where nothing in the library matches the query; None where that is unknown.
@@ -370,8 +373,9 @@ class Results(BaseModel):
     index: str
     target: Side
     hits: list[ItemOut]
-    unit: Literal["cosine", "deviations", "bm25", "score"] = "cosine"
+    unit: Literal["evidence", "cosine", "deviations", "score"] = "cosine"
     left_out: int = 0
+    approximate: bool = False
     dates: DateCounts | None = None
     unknown_words: list[str] = []
     exact_words: list[str] = []

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
+    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import EncoderRecord, Manifest
@@ -250,6 +251,7 @@ def build_index(
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
             writer.compact_large()
+            refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
@@ -319,6 +321,7 @@ def add_to_index(
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
         refresh_spaces(writer, quiet=work.quiet)
+        refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
     return _change(store, "add", written, problems=opened.pairs.problems)
 
 
@@ -523,6 +526,7 @@ def move_index(
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
         writer.compact_large()
+        refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -759,6 +763,52 @@ def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
             refresh(writer, progress=progress)
 
 
+def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, quiet: bool = False) -> None:
+    """Fit the ranker of an index to its texts, where it has none of its own, or too much has changed since.
+
+    One that given pairs have taught is fitted again by `calibrate` alone.
+
+    Args:
+        writer: Of the index.
+        opened: The model of the index, with its record.
+        sources: Where the data are that the index is changed by.
+        quiet: Whether nothing is reported.
+    """
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.learning import fit_made, models_of
+    from subtext.retrieval.ranker import is_stale, store_ranker, stored_ranker
+
+    with writer.store.reading() as view:
+        try:
+            ranker = stored_ranker(view)
+        except SearchIndexError as problem:
+            say(f"note: {problem}; it is fitted again", quiet=quiet)
+            ranker = None
+        if ranker is not None and (ranker.fit == "given pairs" or not is_stale(view, ranker)):
+            return
+        if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
+            return
+        used, note = _names_learnt(opened.record, sources)
+        found = fit_made(view, models_of(writer.store, opened.model), used, note=note)
+    store_ranker(writer, found)
+    said = found.about.get("note", "")
+    count = found.about.get("queries", 0)
+    if found.fit == "made queries":
+        say(f"note: evidence is weighed by {count:,} queries made of its texts{said and '; '}{said}", quiet=quiet)
+    else:
+        say(f"note: evidence has {said}", quiet=quiet)
+
+
+def _names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
+    """Names of what a model was trained on, None for everything; and a note where nobody can say."""
+    if record is None:
+        return set(), ""
+    try:
+        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
+    except (DataError, RequirementError) as problem:
+        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
+
+
 def interrupted_build(index: str | Path) -> Store | None:
     """The index of an interrupted build; None where there is no index, or a finished one.
 
@@ -866,6 +916,8 @@ def _update(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
         refresh_spaces(writer, quiet=work.quiet)
+        if readings:
+            refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
     left = [problem for problem in problems if problem.item not in unread["images"]]
     change = _change(store, "update", total, problems=left)
     return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)

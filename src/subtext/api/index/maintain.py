@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.retrieval.calibration import Calibration
     from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.ranker import Ranker
     from subtext.retrieval.stores.store import Store, View
 
 
@@ -566,19 +567,22 @@ class CalibrationReport(Report):
         path: The index.
         plot: The path of its reliability plot.
         calibration: Directions, pairs, and the measurements of each direction.
+        ranker: How evidence is weighed by these pairs; None where too few of their images are in the index.
     """
 
     path: str
     plot: str
     calibration: Calibration
+    ranker: Ranker | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data.
 
         Returns:
-            index, plot, and the calibration.
+            index, plot, the calibration, and the ranker.
         """
-        return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json())}
+        ranker = None if self.ranker is None else json.loads(self.ranker.to_json())
+        return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json()), "ranker": ranker}
 
     def _lines(self) -> list[str]:
         data = self.calibration.data
@@ -596,7 +600,14 @@ class CalibrationReport(Report):
             )
         pairs = self.calibration.pairs
         error = f"calibration error {pairs['calibration_error']:.3f}"
-        return [*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"]
+        lines.append(f"  single pairs: {error}, {pairs['pairs']:,} right pairs")
+        if self.ranker is None:
+            lines.append("  evidence: weighed as before; too few of these images are in the index")
+        else:
+            measured = {} if self.ranker.direction is None else self.ranker.direction.metrics
+            said = f"calibration error {measured['calibration_error']:.3f}" if measured else self.ranker.about["note"]
+            lines.append(f"  evidence: weighed by {self.ranker.about['queries']:,} of these texts{said and '; '}{said}")
+        return [*lines, f"plot: {self.plot}"]
 
 
 @command(defaults=DEFAULTS)
@@ -663,7 +674,34 @@ def calibrate_index(
         for side, direction in calibration.directions.items()
     ]
     plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
-    return CalibrationReport(str(store.path), plot, calibration)
+    return CalibrationReport(str(store.path), plot, calibration, _teach(store, opened, calibration, source, seed))
+
+
+def _teach(
+    store: Store, opened: LoadedRun, calibration: Calibration, source: Mapping[str, Any], seed: int
+) -> Ranker | None:
+    """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
+    from subtext.data.features import FeatureInput
+    from subtext.retrieval.learning import fit_given, models_of
+    from subtext.retrieval.ranker import store_ranker
+
+    if isinstance(opened.model.text.input_spec, FeatureInput):
+        return None
+    with store.reading() as view:
+        ranker = fit_given(view, opened.pairs, models_of(store, opened.model), data=source, seed=seed)
+    if ranker is None:
+        return None
+    pixels = calibration.directions.get("images")
+    if ranker.direction is not None and pixels is not None:
+        errors = [own.metrics["calibration_error"] for own in (ranker.direction, pixels)]
+        if errors[0] > errors[1]:
+            note = (
+                f"no probability: its calibration error would be {errors[0]:.3f}, and {errors[1]:.3f} by pixels alone"
+            )
+            ranker = replace(ranker, direction=None, about={**ranker.about, "note": note})
+    with store.writing("calibrate") as writer:
+        store_ranker(writer, ranker)
+    return ranker
 
 
 def names_of(pairs: Dataset) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-CALIBRATION, PLOT = "calibration", "plot"
-"""The calibration as JSON, and its reliability plot as SVG."""
+CALIBRATION, PLOT, RANKER = "calibration", "plot", "ranker"
+"""The calibration as JSON, its reliability plot as SVG, and the ranker as JSON."""
 READ_BY_OCR = "ocr"
 """The largest key of the images that were searched for text, as a number."""

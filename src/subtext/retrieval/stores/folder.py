@@ -55,7 +55,7 @@ from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import checksums, inside, json_object, mapped, stored_object
 from subtext.retrieval.manifest import STORE_NAME, Manifest, Revision
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
-from subtext.retrieval.stores.documents import CALIBRATION, PLOT, READ_BY_OCR
+from subtext.retrieval.stores.documents import CALIBRATION, PLOT, RANKER, READ_BY_OCR
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets, item_words
 from subtext.retrieval.stores.item import (
@@ -449,7 +449,12 @@ class LiveRows:
 MANIFEST, LOCK = "manifest.json", "lock"
 PENDING = "pending.json"
 """The manifest of a store that is built beside the one in use, inside its folder."""
-DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg", READ_BY_OCR: "ocr.txt"}
+DOCUMENTS = {
+    CALIBRATION: "calibration.json",
+    PLOT: "calibration.svg",
+    RANKER: "ranker.json",
+    READ_BY_OCR: "ocr.txt",
+}
 """Document -> its file in the store's folder."""
 QUERIES = 512
 """Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""

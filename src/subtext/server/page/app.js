@@ -1,6 +1,6 @@
 // The page: the address holds its state, every change goes through the address, and the results come from the server.
 
-import { canMatchCaptions, drawPieces, hasQuery, isTextOnly, NO_QUERY, queryName, queryPhrase, searchParameters, showWeight, splitNegatives, withNotLike } from "./query.js";
+import { drawPieces, hasQuery, isTextOnly, NO_QUERY, queryName, queryPhrase, searchParameters, showWeight, splitNegatives, withNotLike } from "./query.js";
 import { card, node, notice, updateMarks } from "./card.js";
 import { drawDetail } from "./detail.js";
 import { describeCondition, drawFilters, drawOrder } from "./filters.js";
@@ -66,9 +66,7 @@ async function render({ reloadResults = true } = {}) {
   byId("pick").hidden = !acceptsImages();
   const idea = acceptsImages() ? "An idea, a headline, or a picture" : "An idea, or a headline";
   byId("q").placeholder = state.image || state.like ? "Words that go with it" : idea;
-  byId("exact").value = state.exact;
-  byId("captions").checked = Boolean(state.captions);
-  byId("captions-label").hidden = !canMatchCaptions(state) || !libraries.some((one) => one.text_count && shownLibraries().includes(one.name));
+  byId("signals").value = state.signals;
   byId("private").hidden = !state.image;
   drawPieces(byId("asked"), state, currentLibrary(), (changes) => { navigate(changes); byId("q").focus(); });
   document.querySelector(`input[name=for][value=${state.target}]`).checked = true;
@@ -197,8 +195,7 @@ function answerNotices(answers) {
     if (answer.error) return notice(`${name}That did not work`, [answer.error], { isError: true });
     const corrected = Object.entries(answer.did_you_mean || {}).reduce((words, [wrong, right]) => words.replace(new RegExp(wrong, "iu"), right), state.q);
     const tips = corrected === state.q ? [] : [node("a", { href: addressOf({ ...state, q: corrected }), onclick: (event) => { event.preventDefault(); navigate({ q: corrected }); } }, corrected)];
-    const title = answer.exact_words?.length ? "Exact words count here" : "Take this with a grain of salt";
-    if (answer.fits !== false) return notice(`${name}${title}`, [answer.message], { more: tips.length ? [node("p", { class: "tries" }, ...tips)] : [] });
+    if (answer.fits !== false) return notice(`${name}Take this with a grain of salt`, [answer.message], { more: tips.length ? [node("p", { class: "tries" }, ...tips)] : [] });
     tips.push(node("a", { href: "./", onclick: (event) => { event.preventDefault(); navigate({ ...NO_QUERY, where: [] }, { reload: true }); } }, "See all of the library"));
     if (state.where.length) tips.unshift(node("a", { href: addressOf({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); navigate({ where: [] }); } }, "Without the filters"));
     if (answer.hits.length && !answer.showWeak) {
@@ -293,8 +290,7 @@ function addListeners() {
   byId("file").addEventListener("change", () => { searchWithImage(byId("file").files[0]); byId("file").value = ""; });
   for (const one of document.querySelectorAll("input[name=for]")) one.addEventListener("change", () => navigate({ target: one.value, where: [], order: "", descending: "" }));
   byId("library").addEventListener("change", () => navigate({ index: byId("library").value, where: [], order: "", descending: "", like: "", like_side: "", not_like: [] }));
-  byId("exact").addEventListener("change", () => navigate({ exact: byId("exact").value }));
-  byId("captions").addEventListener("change", () => navigate({ captions: byId("captions").checked ? "true" : "" }));
+  byId("signals").addEventListener("change", () => navigate({ signals: byId("signals").value }));
   byId("compare").addEventListener("change", () => navigate({ compare: byId("compare").value }));
   byId("filter").addEventListener("click", () => openFilters(byId("filters").hidden));
   byId("more").addEventListener("click", () => { limit = Math.min(MAX_RESULTS, limit + PAGE_SIZE); loadResults(); });

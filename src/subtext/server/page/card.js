@@ -32,22 +32,22 @@ export function icon(name) {
   return svg;
 }
 
-// A probability if there is one; else a cosine, or deviations above the mean item for a query of several parts, or BM25. For
+// A probability if there is one; else a cosine, deviations above the mean item, or the sum of all evidence. For
 // a model that compares distributions also the uncertainty of the item; its score is called closeness.
 export function score(value, probability, { unit = "cosine", uncertainty = null } = {}) {
   if (value === null || value === undefined) return node("span", { class: "score" });
   const inner = node("i");
   const isProbability = probability !== null && probability !== undefined;
   const isDeviation = unit === "deviations";
-  const isBm25 = unit === "bm25";
+  const isEvidence = unit === "evidence";
   inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, isProbability ? probability : isDeviation ? value / FULL : value)))}%`;
-  const words = isProbability ? `${Math.round(100 * probability)} %` : value.toFixed(isDeviation || isBm25 ? 2 : 3);
+  const words = isProbability ? `${Math.round(100 * probability)} %` : value.toFixed(isDeviation || isEvidence ? 2 : 3);
   const hasUncertainty = uncertainty !== null && uncertainty !== undefined;
-  const what = isProbability ? "probability" : isBm25 ? "BM25" : isDeviation ? "deviations above the mean" : hasUncertainty ? "closeness" : "cosine";
+  const what = isProbability ? "probability" : isEvidence ? "evidence" : isDeviation ? "deviations above the mean" : hasUncertainty ? "closeness" : "cosine";
   const more = hasUncertainty ? `, uncertainty ${uncertainty.toFixed(3)}` : "";
   const meaning = isProbability ? ": the share of hits like this that are pairs in the data; others may fit as well" : "";
   return node("span", { class: "score", title: `${what} ${words}${more}${meaning}` }, node("span", { class: "hidden" }, `${what} `), words,
-    isBm25 ? null : node("span", { class: "meter", "aria-hidden": "true" }, inner));
+    isEvidence && !isProbability ? null : node("span", { class: "meter", "aria-hidden": "true" }, inner));
 }
 
 export function caption(item) {
@@ -64,6 +64,7 @@ export function card(item, { index, target, size = 320, handlers, otherRank = nu
   made.item = item;
   if (otherRank) made.append(node("p", { class: "beside" }, otherRank));
   if (small) return made;
+  if (item.why) made.append(node("p", { class: "why", title: item.why }, item.why));
   made.append(node("div", { class: "under" }, score(item.score, item.probability, { unit, uncertainty: item.uncertainty }), ...tools(made, item, { target, handlers, index })));
   updateMarks(made, handlers, target, index);
   return made;

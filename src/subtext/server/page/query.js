@@ -14,10 +14,6 @@ export const hasQuery = (state) => Boolean(state.image || state.like || state.q)
 // Whether the query is words and nothing else: results of such a query can be judged.
 export const isTextOnly = (state) => Boolean(state.q && !state.image && !state.like && !negativeParts(state).length);
 
-// Whether images can also be matched by their own texts, and whether they are.
-export const canMatchCaptions = (state) => state.target === "images" && !state.image && !state.like;
-export const matchesCaptions = (state) => Boolean(state.captions && state.q && canMatchCaptions(state));
-
 export const hasWeight = (state) => Boolean(state.q && (state.image || state.like));
 
 // The negative parts, as the page shows them.
@@ -47,16 +43,15 @@ export function queryPhrase(state) {
   const parts = [state.q && `“${state.q}”${share(state.text_weight)}`, state.image && `your picture${share(100 - state.text_weight)}`,
     state.like && `${state.like}${share(100 - state.text_weight)}`];
   const negative = negativeParts(state).length ? `, unlike ${negativeParts(state).join(", ")}` : "";
-  return parts.filter(Boolean).join(" and ") + negative + (matchesCaptions(state) ? ", by their own texts as well" : "");
+  return parts.filter(Boolean).join(" and ") + negative + ({ pixels: ", by pictures alone", "texts,words,fields": ", by their texts alone" }[state.signals] || "");
 }
 
 // The parameters of /search; null for an item alone, which /similar answers.
 export function searchParameters(state) {
   if (state.like && !state.q && !negativeParts(state).length && !state.image) return null;
   const weight = hasWeight(state) ? { image_weight: (100 - state.text_weight) / 100 } : {};
-  const lexical = state.q ? state.exact : "";
-  const captions = matchesCaptions(state) ? "true" : "";
-  return { q: state.q, like: state.like, not_like: state.not_like, not_text: state.not_text.join(", "), lexical, captions, ...weight };
+  const signals = state.q && state.signals ? state.signals.split(",") : [];
+  return { q: state.q, like: state.like, not_like: state.not_like, not_text: state.not_text.join(", "), signals, explain: "true", ...weight };
 }
 
 // Draw the pieces if they have changed, so that the focus stays. `change` receives the changes of the state.

@@ -1,6 +1,6 @@
 // The state of the page, as its address has it: any view can be sent to somebody else, except an image of the user.
 
-const SINGLE = ["q", "index", "compare", "item", "side", "like", "like_side", "exact", "captions", "order", "descending"];
+const SINGLE = ["q", "index", "compare", "item", "side", "like", "like_side", "signals", "order", "descending"];
 const MULTIPLE = ["where", "not_like", "not_text"];
 const HALF = 50;
 

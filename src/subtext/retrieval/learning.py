@@ -1,0 +1,521 @@
+"""How the ranker of an index learns: from queries that are made of its own texts, or from given pairs.
+
+A trial is a query whose image is known. What the query was made of is hidden from that image: a sentence that was taken
+out, or a text that is the query. Other images that have the words of the query as much as the right one are left out of
+the trial: they are near-copies, or fit as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.dataset import Dataset
+from subtext.errors import RequirementError
+from subtext.ops import draw
+from subtext.retrieval.confidence import (
+    BEST,
+    MIN_GROUPS,
+    SAMPLES,
+    Background,
+    Evidence,
+    Observations,
+    best_products,
+    fit_direction,
+    sample,
+)
+from subtext.retrieval.evidence import Gatherer, Values, best_of
+from subtext.retrieval.made_queries import taken_out
+from subtext.retrieval.ranker import (
+    FIXED,
+    LEXICAL,
+    SIGNALS,
+    FitName,
+    Moments,
+    Ranker,
+    Signal,
+    Weights,
+    last_keys,
+    learn,
+)
+from subtext.retrieval.stores.item import SIDES
+from subtext.retrieval.stores.store import Store, View
+from subtext.retrieval.words import LENGTH, SATURATION, fold, query_words, words
+from subtext.version import __version__
+
+if TYPE_CHECKING:
+    from subtext.models.model import Model
+
+LEAST = 200
+"""Trials below which the weights are fixed."""
+MADE = 400
+"""Queries that are made."""
+POOL = 1024
+"""Images that a trial chooses among, besides the right ones of all trials."""
+LONGEST = 40
+"""Words of a text that is a query as it is; people write no longer ones."""
+GIVEN = 1000
+"""Given pairs that teach the weights."""
+MOST_IMAGES = 20_000
+"""Images of an index up to which all are scored for each given pair, so that there is a probability."""
+EVIDENCE_TEMPERATURES = np.geomspace(0.25, 4, 24)
+"""In log odds, which the scores of evidence are in."""
+TOGETHER = 32
+"""Texts that are embedded together."""
+AS_MUCH = 0.9
+"""Share of the BM25 score of the right text from which another text has the words of the query, too."""
+
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A query whose image is known.
+
+    Attributes:
+        query: Its words.
+        image: Key of the image.
+        source: The text that the query was made of, or is.
+        kept: Keys of the texts of the image that stay.
+        rest: What is left of the source; None for nothing.
+        learnt: Whether the model was trained on the image.
+    """
+
+    query: str
+    image: int
+    source: str
+    kept: tuple[int, ...]
+    rest: str | None = None
+    learnt: bool = False
+
+
+@dataclass(frozen=True)
+class Models:
+    """What embeds texts for an index.
+
+    Attributes:
+        model: Texts to (N K D) by the model.
+        encoder: Texts to (N E) by the sentence encoder; None for none.
+    """
+
+    model: Embed
+    encoder: Embed | None
+
+
+def models_of(store: Store, model: Model) -> Models:
+    """What embeds texts for an index.
+
+    Args:
+        store: The index.
+        model: The model that made it.
+
+    Returns:
+        Both, which embed some texts at a time.
+    """
+    from subtext.retrieval.index import Index
+
+    index = Index(store, model)
+
+    def some(embed: Embed) -> Embed:
+        def all_of(texts: Sequence[str]) -> NDArray[np.float32]:
+            # Texts of like length are embedded together; an empty one, of which nothing is left, is never compared.
+            order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+            blocks = [order[start : start + TOGETHER] for start in range(0, len(order), TOGETHER)]
+            rows = [embed([texts[row] or "-" for row in block]) for block in blocks]
+            return np.concatenate(rows)[np.argsort(order)]
+
+        return all_of
+
+    encoder = None if store.manifest.encoder is None else some(index.sentence_encoder)
+    return Models(some(lambda texts: index.model.embed_texts(list(texts)).vectors.float().numpy()), encoder)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The signals of K images for Q trials.
+
+    Attributes:
+        keys: (K) of the images, ascending.
+        deviations: Signal -> (Q K) standard deviations above the mean; NaN where an image lacks the signal.
+        allowed: (Q K) images that the trial chooses among.
+        truth: (Q) rows of the right images.
+        learnt: (Q) whether the model was trained on the right image.
+    """
+
+    keys: NDArray[np.int64]
+    deviations: Mapping[Signal, Values]
+    allowed: NDArray[np.bool_]
+    truth: NDArray[np.int64]
+    learnt: NDArray[np.bool_]
+
+    def subset(self, rows: NDArray[np.bool_]) -> Trials:
+        """Some of the trials.
+
+        Args:
+            rows: (Q) flags.
+
+        Returns:
+            The trials that are flagged.
+        """
+        deviations = {signal: values[rows] for signal, values in self.deviations.items()}
+        return Trials(self.keys, deviations, self.allowed[rows], self.truth[rows], self.learnt[rows])
+
+    def scores(self, weights: Weights) -> Values:
+        """(Q K) scores; -inf for an image that is left out.
+
+        Args:
+            weights: Of the signals.
+
+        Returns:
+            The scores.
+        """
+        return np.where(self.allowed, weights.score(self.deviations), -np.inf)
+
+
+def make_trials(view: View, used: set[str] | None, *, seed: int = 0) -> list[Trial]:
+    """Make queries of the texts of an index; images that the model was not trained on come first.
+
+    Args:
+        view: The index at one moment.
+        used: Names of what the model was trained on; None for all images.
+        seed: Of the images, texts, sentences and spans.
+
+    Returns:
+        At most `MADE` trials.
+    """
+    _, owners = view.owner_links()
+    keys = np.unique(owners)
+    order = draw.uniform(keys, seed=seed, epoch=0, purpose="ranker: images", count=3)
+    ranked = keys[np.argsort(order[:, 0], kind="stable")]
+    chances = dict(zip(keys.tolist(), order[:, 1:].tolist(), strict=True))
+    fresh, learnt = list[Trial](), list[Trial]()
+    for start in range(0, len(ranked), MADE):
+        some = ranked[start : start + MADE]
+        partners = view.partners("images", some)
+        texts = {
+            row.key: row.text for row in view.rows("texts", keys=sorted({k for own in partners.values() for k in own}))
+        }
+        for item in view.items("images", some):
+            own = [(key, text) for key in partners[item.key] if (text := texts.get(key))]
+            trial = _made(item.key, own, *chances[item.key])
+            if trial is not None:
+                is_old = used is None or not used.isdisjoint([item.id, item.path or "", *item.captions])
+                (learnt if is_old else fresh).append(replace(trial, learnt=is_old))
+        if len(fresh) >= MADE:
+            break
+    return [*fresh, *learnt][:MADE]
+
+
+def _made(image: int, texts: Sequence[tuple[int, str]], which: float, where: float) -> Trial | None:
+    """A trial of an image: one of several texts as it is, if it is short; else a part of it."""
+    if not texts:
+        return None
+    key, text = texts[int(which * len(texts))]
+    kept = tuple(other for other, _ in texts if other != key)
+    if kept and len(words(text)) <= LONGEST:
+        return Trial(text, image, text, kept)
+    parts = taken_out(text, where)
+    return None if parts is None else Trial(parts[0], image, text, kept, parts[1])
+
+
+def run_trials(
+    view: View,
+    trials: Sequence[Trial],
+    models: Models,
+    *,
+    pool: int = POOL,
+    seed: int = 0,
+    hide_texts: bool = True,
+) -> Trials:
+    """The signals of the images for each trial, as a search has them; words are counted among the images of the pool.
+
+    Args:
+        view: The index at one moment.
+        trials: One or more.
+        models: What embeds texts.
+        pool: Images that a trial chooses among, besides the right ones.
+        seed: Of the right images that count as without texts.
+        hide_texts: Let as many right images lack texts as images do: one that a query is made of has texts.
+
+    Returns:
+        The trials.
+    """
+    keys = np.union1d(sample(view, "images", pool), np.array([trial.image for trial in trials], dtype=np.int64))
+    gatherer = Gatherer(view, "images", FIXED)
+    queries = [trial.query for trial in trials]
+    truth = np.searchsorted(keys, [trial.image for trial in trials])
+    shape = len(trials), len(keys)
+    vectors = models.model(queries)
+    sentence_vectors = None if models.encoder is None else models.encoder(queries)[:, None]
+    values: dict[Signal, Values] = {"pixels": best_products(vectors, view.vectors("images", keys)).astype(np.float64)}
+    owners, text_keys = gatherer.own_texts(keys)
+    own_keys = np.unique(text_keys)
+    rows = np.searchsorted(own_keys, text_keys)
+    asked = vectors if sentence_vectors is None else sentence_vectors
+    space = gatherer.text_space
+    compared = best_products(asked, view.vectors_in(space, own_keys)[0]).astype(np.float64)
+    texts = {row.key: row.text or "" for row in view.rows("texts", keys=own_keys.tolist())}
+    counted = WordCounts([texts[key] for key in own_keys.tolist()])
+    rests = [trial.rest or "" for trial in trials]
+    rest_vectors = models.model(rests) if models.encoder is None else models.encoder(rests)[:, None]
+    values["texts"], values["words"] = np.full(shape, np.nan), np.full(shape, np.nan)
+    allowed = np.ones(shape, dtype=np.bool_)
+    # As many right images lack texts as images do.
+    bare = 1 - len(np.unique(owners)) / max(1, len(keys))
+    chances = draw.uniform(np.arange(len(trials)), seed=seed, epoch=0, purpose="ranker: without texts")[:, 0]
+    for number, trial in enumerate(trials):
+        right = truth[number]
+        said = counted.scores(trial.query)
+        values["texts"][number] = best_of(owners, compared[number][rows], keys)
+        values["words"][number] = best_of(owners, said[rows], keys)
+        source = counted.score(trial.query, trial.source)
+        allowed[number] = ~(values["words"][number] >= AS_MUCH * source) if source > 0 else True
+        allowed[number, right] = True
+        kept = np.searchsorted(own_keys, trial.kept)
+        left = [(compared[number, row], said[row]) for row in kept.tolist()]
+        if trial.rest:
+            own = best_products(asked[number : number + 1], rest_vectors[number : number + 1])[0, 0]
+            left.append((float(own), counted.score(trial.query, trial.rest)))
+        if hide_texts and chances[number] < bare:
+            left = []
+        for place, signal in enumerate(("texts", "words")):
+            values[signal][number, right] = max((pair[place] for pair in left), default=np.nan)  # type: ignore[index]
+    if sentence_vectors is not None and len(view.owners("neighbours")[0]):
+        lent, there = view.vectors_in("neighbours", keys)
+        values["neighbours"] = np.where(there, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
+    learnt = np.array([trial.learnt for trial in trials])
+    return Trials(keys, {s: _standardised(s, values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
+
+
+def _standardised(signal: Signal, values: Values) -> Values:
+    moments = [Moments.of(row, best=float(np.nanmax(row)) if signal in LEXICAL else -np.inf) for row in values]
+    means, deviations = (np.array([getattr(own, name) for own in moments]) for name in ("mean", "deviation"))
+    return (values - means[:, None]) / deviations[:, None]
+
+
+class WordCounts:
+    """BM25 over some texts; the weights of words are those of FTS5.
+
+    Args:
+        texts: N texts.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        counts = [Counter(words(text)) for text in texts]
+        self.lengths = np.array([sum(own.values()) for own in counts], dtype=np.float64)
+        self.mean = float(self.lengths.mean()) if len(counts) else 1.0
+        self.postings: dict[str, list[tuple[int, int]]] = {}
+        for row, own in enumerate(counts):
+            for word, count in own.items():
+                self.postings.setdefault(word, []).append((row, count))
+
+    def _weight(self, word: str) -> float:
+        having = len(self.postings.get(word, ()))
+        return max(float(np.log((len(self.lengths) - having + 0.5) / (having + 0.5))), 1e-6)
+
+    def _norm(self, length: Any) -> Any:
+        return SATURATION * (1 - LENGTH + LENGTH * length / max(self.mean, 1.0))
+
+    def scores(self, query: str) -> Values:
+        """BM25 of each text.
+
+        Args:
+            query: Words.
+
+        Returns:
+            (N) scores.
+        """
+        total = np.zeros(len(self.lengths))
+        for word in dict.fromkeys(query_words(query)):
+            if word in self.postings:
+                rows, counts = np.array(self.postings[word]).T
+                total[rows] += (
+                    self._weight(word) * counts * (SATURATION + 1) / (counts + self._norm(self.lengths[rows]))
+                )
+        return total
+
+    def score(self, query: str, text: str) -> float:
+        """BM25 of a text that is none of these.
+
+        Args:
+            query: Words.
+            text: The text.
+
+        Returns:
+            The score.
+        """
+        own = Counter(words(text))
+        norm = self._norm(own.total())
+        return sum(
+            self._weight(word) * own[word] * (SATURATION + 1) / (own[word] + norm)
+            for word in dict.fromkeys(query_words(query))
+            if word in own
+        )
+
+
+def fit_made(view: View, models: Models, used: set[str] | None, *, note: str = "", seed: int = 0) -> Ranker:
+    """Fit the ranker of an index by queries that are made of its texts; fixed weights where there are too few.
+
+    Of images that the model was trained on, its scores are better than of others, and so are their neighbours. Where
+    there are too few others, these two keep the ratio of the fixed weights to the weight of texts.
+
+    Args:
+        view: The index at one moment.
+        models: What embeds texts.
+        used: Names of what the model was trained on; None for all images.
+        note: What a reader of the record should know of them.
+        seed: Of what is drawn.
+
+    Returns:
+        The ranker.
+    """
+    trials = make_trials(view, used, seed=seed)
+    if len(trials) < LEAST:
+        few = f"fixed weights: queries can be made of {len(trials)} images with texts, and {LEAST} are needed"
+        return new_ranker(view, FIXED, "fixed weights", {"queries": len(trials), "note": few}, [])
+    fresh = [trial for trial in trials if not trial.learnt]
+    held: tuple[Signal, ...] = ()
+    if len(fresh) >= LEAST:
+        trials = fresh
+    else:
+        held = ("pixels", "neighbours")
+        note = "the model was trained on these images: pixels and neighbours have their fixed share" + (
+            note and f"; {note}"
+        )
+    ran = run_trials(view, trials, models, seed=seed)
+    weights = learn(ran.deviations, ran.allowed, ran.truth, held=held, least=("words",))
+    return new_ranker(
+        view,
+        weights,
+        "made queries",
+        {"queries": len(trials), "note": note, **_ranks(ran, weights)},
+        _levels(ran, weights),
+    )
+
+
+def given_trials(view: View, pairs: Dataset, *, seed: int = 0) -> list[Trial]:
+    """The texts of given pairs as queries, of those whose image is in the index.
+
+    Args:
+        view: The index at one moment.
+        pairs: Images and texts.
+        seed: Of the texts that are chosen.
+
+    Returns:
+        At most `GIVEN` trials. A text that the index has, too, is hidden from its image.
+    """
+    images, texts = pairs.links[:, 0], pairs.links[:, 1]
+    order = draw.uniform(pairs.texts.keys[texts], seed=seed, epoch=0, purpose="ranker: given pairs")[:, 0]
+    known = view.keys_of("images", [pairs.images.ids[row] for row in np.unique(images).tolist()])
+    chosen = []
+    for row in np.argsort(order, kind="stable").tolist():
+        key, text = known.get(pairs.images.ids[images[row]]), pairs.texts.values[texts[row]]
+        if key is not None and isinstance(text, str) and text.strip():
+            chosen.append((key, text))
+    chosen = chosen[:GIVEN]
+    partners = view.partners("images", sorted({key for key, _ in chosen}))
+    own = {
+        row.key: row.text for row in view.rows("texts", keys=sorted({k for found in partners.values() for k in found}))
+    }
+    return [
+        Trial(text, key, "", tuple(other for other in partners.get(key, ()) if fold(own[other] or "") != fold(text)))
+        for key, text in chosen
+    ]
+
+
+def fit_given(view: View, pairs: Dataset, models: Models, *, data: Mapping[str, Any], seed: int = 0) -> Ranker | None:
+    """Fit the ranker of an index by given pairs, and the probability of a hit.
+
+    Args:
+        view: The index at one moment.
+        pairs: Images with texts as people would search for them.
+        models: What embeds texts.
+        data: Where the pairs came from, as plain data.
+        seed: Of what is drawn.
+
+    Returns:
+        The ranker; None for fewer than `MIN_GROUPS` queries whose image is in the index. It has no `direction` for an
+        index of more than `MOST_IMAGES` images, and where nothing tells right hits from wrong ones.
+    """
+    trials = given_trials(view, pairs, seed=seed)
+    if len(trials) < MIN_GROUPS:
+        return None
+    whole = view.counts["images"] <= MOST_IMAGES
+    ran = run_trials(view, trials, models, pool=MOST_IMAGES if whole else POOL, seed=seed, hide_texts=False)
+    weights = learn(ran.deviations, ran.allowed, ran.truth)
+    about = {"queries": len(trials), "data": dict(data), "note": "", **_ranks(ran, weights)}
+    ranker = new_ranker(view, weights, "given pairs", about, _levels(ran, weights))
+    if not whole:
+        return ranker
+    scores = ran.scores(weights)
+    sampled = np.searchsorted(ran.keys, sample(view, "images", SAMPLES))
+    background = Background(ran.keys[sampled], np.zeros((0, 1, 1), dtype=np.float32), view.counts["images"])
+    halves = draw.uniform(ran.keys[ran.truth], seed=seed, epoch=0, purpose="calibration: half")[:, 0] < 0.5
+    observed = Observations([], [], [], halves)
+    for number, own in enumerate(scores):
+        best = np.argsort(-own, kind="stable")[:BEST]
+        observed.evidence.append(
+            Evidence.collect(
+                ran.keys[best],
+                own[best].astype(np.float32),
+                background,
+                own[sampled].astype(np.float32),
+                np.zeros(0, dtype=np.float32),
+            )
+        )
+        observed.correct.append(best == ran.truth[number])
+        observed.truth.append(own[ran.truth[number]][None])
+    try:
+        direction = fit_direction(observed, temperatures=EVIDENCE_TEMPERATURES)
+    except RequirementError:
+        return ranker
+    return replace(ranker, direction=direction)
+
+
+def _ranks(ran: Trials, weights: Weights) -> dict[str, float]:
+    """How often the right image is the first, and among the first ten."""
+    scores = ran.scores(weights)
+    right = scores[np.arange(len(scores)), ran.truth]
+    better = (scores > right[:, None]).sum(axis=1)
+    return {f"recall@{depth}": round(float((better < depth).mean()), 4) for depth in (1, 10)}
+
+
+def _levels(ran: Trials, weights: Weights) -> list[float]:
+    """(101) quantiles of the best score."""
+    return np.quantile(ran.scores(weights).max(axis=1), np.linspace(0, 1, 101)).round(6).tolist()
+
+
+def new_ranker(view: View, weights: Weights, fit: FitName, about: Mapping[str, Any], levels: Sequence[float]) -> Ranker:
+    """A ranker of an index as it is.
+
+    Args:
+        view: The index at one moment.
+        weights: Of the signals.
+        fit: What taught them.
+        about: See `Ranker`.
+        levels: See `Ranker`.
+
+    Returns:
+        The ranker.
+    """
+    manifest = view.manifest
+    return Ranker(
+        weights=weights,
+        fit=fit,
+        about=about,
+        levels=levels,
+        direction=None,
+        fingerprint=manifest.fingerprint,
+        encoder="" if manifest.encoder is None else manifest.encoder.fingerprint,
+        counts={side: view.counts[side] for side in SIDES},
+        last=last_keys(view),
+        identity=manifest.identity,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+    )

@@ -1,0 +1,221 @@
+"""Search by all evidence: the same as a plain loop over every item, and reasons that sum to the score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import coloured_images
+import numpy as np
+import pytest
+import tiny_models
+from command import call
+
+from subtext.api.search import open_index
+from subtext.errors import RequirementError
+from subtext.retrieval import evidence
+from subtext.retrieval.evidence import FULL_MATCH, Gatherer
+from subtext.retrieval.index import Index, Query
+from subtext.retrieval.ranker import FIXED, HIGHEST, Ranker, stored_ranker
+from subtext.retrieval.stores.facets import item_words
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.words import query_words, words
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve images: two without texts, two with a second text, places and inventory numbers in columns."""
+    folder = coloured_images.runs(tmp_path_factory.mktemp("evidence"), "run")
+    rows = [json.loads(line) for line in (folder / "data" / "metadata.jsonl").read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row |= {"place": ["Köln", "Paris", "Genève"][number % 3], "inventory": f"1987-{100 + number}"}
+        if number < 2:
+            row["captions"] = []
+    (folder / "data" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, encoder in (("alone", "none"), ("read", tiny_models.bert(folder / "encoder"))):
+        options = ["--run", folder / "run", "--split", "all", "--text-encoder", encoder, "-q"]
+        call("index", "build", folder / name, *options)
+    return folder
+
+
+@pytest.fixture(params=["alone", "read"])
+def engine(request: pytest.FixtureRequest, place: Path) -> Index:
+    return open_index(place / request.param)
+
+
+def by_loops(engine: Index, query: Query) -> dict[str, float]:
+    """The score of every image, one item and one signal at a time."""
+    ranker_weights = FIXED
+    with engine.store.reading() as view:
+        gatherer = Gatherer(view, "images", ranker_weights)
+        parts = [engine._part(view, "images", *part) for part in query.parts]
+        keys = view.keys("images").tolist()
+        texts, images = view.owner_links()
+        own = {key: [int(t) for t, i in zip(texts, images, strict=True) if i == key] for key in keys}
+        totals = dict.fromkeys(keys, 0.0)
+        found = view.rows("images", keys=keys)
+        rows = {row.key: item_words(row.id, row.path, row.fields) for row in found}
+        has_encoder = view.manifest.encoder is not None
+        for part in parts:
+            compared = part.sentence if has_encoder else part.vectors
+            raw: dict[str, dict[int, float | None]] = {"pixels": {}}
+            for key in keys:
+                views = view.vectors("images", np.array([key]))[0]
+                raw["pixels"][key] = max(float(a @ b) for a in part.vectors for b in views)
+            if part.text is not None:
+                bm25 = dict(view.search_words("texts", part.text, top=None))
+                fields = dict(view.search_words("images", part.text, top=None))
+                raw |= {"texts": {}, "words": {}}
+                for key in keys:
+                    said = [view.vectors_in(gatherer.text_space, np.array([text]))[0][0, 0] for text in own[key]]
+                    raw["texts"][key] = max((float(compared[0] @ v) for v in said), default=None)
+                    raw["words"][key] = max((bm25.get(text, 0.0) for text in own[key]), default=None)
+                if fields:
+                    raw["fields"] = {key: fields.get(key, 0.0) for key in keys}
+                if has_encoder:
+                    raw["neighbours"] = {}
+                    for key in keys:
+                        lent, there = view.vectors_in("neighbours", np.array([key]))
+                        raw["neighbours"][key] = float(part.sentence[0] @ lent[0, 0]) if there[0] else None
+            if not part.readable:
+                raw = {name: raw[name] for name in raw if name != "pixels" and (has_encoder or name != "texts")}
+            first = next(name for name in ("texts", "words", "pixels") if name in raw)
+            scores = dict.fromkeys(keys, 0.0)
+            for signal, values in raw.items():
+                known = [value for value in values.values() if value is not None]
+                mean, spread = float(np.mean(known)), float(np.std(known))
+                spread = max(spread, (max(known) - mean) / HIGHEST) if signal in ("words", "fields") else spread
+                spread = spread if spread > 1e-9 * max(1, *map(abs, known)) else 1.0
+                asked = set(query_words(part.text or ""))
+                covered = max(len(asked & set(words(f"{rows[key]}"))) for key in keys) / max(1, len(asked))
+                rises = 1 + FULL_MATCH * covered**2 if signal == "fields" else 1.0
+                for key in keys:
+                    value, bare = values[key], not own[key]
+                    weights = {name: weight * rises for name, weight in (FIXED.bare if bare else FIXED.full).items()}
+                    if part.text is None:
+                        scores[key] += (value - mean) / spread
+                    elif value is not None:
+                        scores[key] += weights.get(signal, 0.0) * (value - mean) / spread
+                    elif signal == first:
+                        scores[key] += FIXED.without_texts
+            factor = 1.0 if len(parts) == 1 else part.weight / float(np.std(list(scores.values())))
+            totals = {key: totals[key] + factor * scores[key] for key in keys}
+        names = {row.key: row.id for row in found}
+    return {names[key]: total for key, total in totals.items()}
+
+
+QUERIES = [
+    Query(text="a red square", top=12),
+    Query(text="Koln blau", top=12),
+    Query(text="a blue square", not_text="red", top=12),
+    Query(text="a green square", image_weight=0.4, like=("red",), not_like=("black",), top=12),
+]
+
+
+@pytest.mark.identity
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.text))
+@pytest.mark.parametrize("where", [(), ("place = Paris",)])
+def test_best_items_are_those_of_a_loop_over_all(engine: Index, query: Query, where: tuple[str, ...]) -> None:
+    wanted = by_loops(engine, query)
+    for name in (*query.like, *query.not_like):
+        del wanted[str(name)]
+    answer = engine.answer(Query(**{**vars(query), "where": where}))
+    if where:
+        with engine.store.reading() as view:
+            places = {row.id: row.fields["place"] for row in view.rows("images", keys=view.keys("images").tolist())}
+        wanted = {name: score for name, score in wanted.items() if places[name] == "Paris"}
+    assert {hit.id: hit.score for hit in answer} == pytest.approx(wanted, abs=1e-4)
+    scores = [hit.score for hit in answer]
+    assert scores == sorted(scores, reverse=True) and answer.unit == "evidence" and not answer.approximate
+    few = engine.answer(Query(**{**vars(query), "where": where, "top": 2}))
+    assert [hit.id for hit in few] == [hit.id for hit in answer][:2]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.text))
+def test_score_is_what_its_reasons_sum_to(engine: Index, query: Query) -> None:
+    for hit in engine.answer(Query(**{**vars(query), "explain": True})):
+        again = 0.0
+        for reason in hit.reasons:
+            amount = reason.amount
+            if reason.value is not None:
+                amount = reason.weight * (reason.value - reason.mean) / reason.deviation
+                assert amount == pytest.approx(reason.amount, abs=1e-6)
+            again += amount
+            assert (reason.share is None) == (reason.amount < 0)
+        assert again == pytest.approx(hit.score, abs=1e-4)
+        shares = [reason.share for reason in hit.reasons if reason.share is not None]
+        assert not shares or sum(shares) == pytest.approx(1)
+
+
+def test_reason_names_the_text_and_the_field(engine: Index) -> None:
+    hit = engine.search("1987-105", explain=True, top=1)[0]
+    assert hit.metadata["inventory"] == "1987-105"
+    field = next(reason for reason in hit.reasons if reason.signal == "fields")
+    assert field.fields == ("inventory",) and field.text == "inventory 1987-105" and field.share > 0.5
+    told = call("search", engine.store.path, "koln", "--explain", "--top", 1).stdout
+    assert "field: place Köln" in told and "%" in told
+    for found in engine.search("a red square", explain=True, top=12):
+        own = [reason for reason in found.reasons if reason.signal == "texts"]
+        assert all(reason.text in found.captions for reason in own if reason.value is not None)
+        assert all(reason.value is not None for reason in own) == bool(found.captions)
+        if engine.store.manifest.encoder is not None:
+            lent = [reason for reason in found.reasons if reason.signal == "neighbours"]
+            assert all(reason.id != found.id and reason.text for reason in lent)
+
+
+def test_filter_does_not_change_scores(engine: Index) -> None:
+    every = {hit.id: hit.score for hit in engine.search("a red square", top=12)}
+    some = {hit.id: hit.score for hit in engine.search("a red square", top=12, where=["place = Köln"])}
+    assert 0 < len(some) < len(every) and some == {name: every[name] for name in some}
+
+
+def test_candidates_are_found_by_each_signal(engine: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that gives candidates, enough of them for so few items, has the same answer, and says what it is."""
+    exact = [engine.answer(query) for query in QUERIES]
+    monkeypatch.setattr("subtext.retrieval.stores.folder.FolderView.exact_spaces", False)
+    for query, wanted in zip(QUERIES, exact, strict=True):
+        found = engine.answer(query)
+        assert found.approximate and not wanted.approximate
+        scores = {hit.id: hit.score for hit in wanted}
+        assert [hit.score for hit in found] == pytest.approx([scores[hit.id] for hit in found], abs=1e-4)
+        assert found[0].id == wanted[0].id and (len(found) == len(wanted) or query.text == "Koln blau")
+    monkeypatch.setattr(evidence, "LEAST_CANDIDATES", 1)
+    monkeypatch.setattr(evidence, "CANDIDATES", 1)
+    best = engine.search("1987-105", top=1, signals=["fields", "pixels"])
+    assert best[0].metadata["inventory"] == "1987-105"
+
+
+def test_switches_leave_signals_out(engine: Index) -> None:
+    signals = lambda **options: {  # noqa: E731
+        reason.signal for hit in engine.search("red square", top=12, explain=True, **options) for reason in hit.reasons
+    }
+    assert signals(signals=["pixels"]) == {"pixels"} and signals(signals=["words"]) == {"words"}
+    assert signals() >= {"pixels", "texts", "words"}
+    with pytest.raises(RequirementError, match="signals needs evidence that the index has for this query"):
+        engine.search("zebra", signals=["fields"])
+
+
+def test_very_long_query_is_answered(engine: Index) -> None:
+    long = " ".join(f"word{number}" for number in range(10_000)) + " red"
+    assert len(engine.search(f"red {long}", top=12)) == 12
+
+
+def test_ranker_of_another_model_is_refused_in_a_sentence(place: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    call("index", "build", path, "--run", place / "run", "--split", "all", "-q", "--text-encoder", "none")
+    with Folder(path).reading() as view:
+        ranker = stored_ranker(view)
+    assert ranker is not None and ranker.fit == "fixed weights" and "200 are needed" in ranker.about["note"]
+    file = next(path.rglob("ranker.json"))
+    for change, told in (
+        ({"fingerprint": "f" * 32}, "needs to be of the model"),
+        ({"encoder": "e" * 32}, "needs to be of the sentence encoder"),
+        ({"identity": "i" * 32}, "needs to be of this index"),
+    ):
+        file.write_text(Ranker(**{**vars(ranker), **change}).to_json())
+        said = call("search", path, "red", code=1).stderr
+        assert told in said and "subtext index update" in said and "Traceback" not in said
+    file.write_text(ranker.to_json().replace("fixed", "mixed", 1))
+    assert "needs its own checksum" in call("search", path, "red", code=1).stderr
+    call("index", "update", path, "-q")
+    assert len(open_index(path).search("red")) == 10, "an update fits it again"
