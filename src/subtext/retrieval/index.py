@@ -480,13 +480,12 @@ class Index:
         return query if query.text is None or isinstance(self._text_input, FeatureInput) else query.understood
 
     def _foreign(self, query: Query) -> str:
-        """The language of a query of text that no encoder of the index reads; "" for another, and for quoted words."""
+        """The language of a query of text that the model does not read; "" for another, and for words in quotes."""
         alone = query.text is not None and query.text_only and not query.phrases and query.min_probability is None
         if not alone or query.signals or isinstance(self._text_input, FeatureInput):
             return ""
-        language, about = language_of(str(query.text)), self.store.manifest
-        reads = [about.languages] if about.encoder is None else [about.languages, about.encoder.languages]
-        return language if all(is_foreign(language, own) for own in reads) else ""
+        language = language_of(str(query.text))
+        return language if is_foreign(language, self.store.manifest.languages) else ""
 
     def _without_foreign(self, view: View, query: Query, language: str) -> tuple[Query, str]:
         """The query by the signals that read its language, and a note; by all where there are none."""
