@@ -175,7 +175,7 @@ def train(
         given = ", ".join(f"'{option}': ..." for option in objects)
         chosen += [f"the run does not hold {' and '.join(objects)}; open it with open_run(RUN, options={{{given}}})"]
     if foreign := foreign_texts(pairs.train.texts.values, languages_read(setup.model.text, trained=False)):
-        chosen += [f"note: {foreign}"]
+        chosen += [f"note: {foreign}; text=bag learns the words of the texts"]
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
     choose_device(run.device)
     if dry_run:
