@@ -273,7 +273,8 @@ def learn(
     full = {signal: value for (kind, signal), value in found.items() if kind == "full"}
     bare = {signal: value for (kind, signal), value in found.items() if kind == "bare"}
     constants = {kind: value for (kind, _), value in found.items() if kind.startswith("without")}
-    scale = full.get("texts", 1.0) / FIXED.full["texts"]
+    # Where no text says anything of its image, the others have their fixed weights.
+    scale = max(full.get(signal, 0.0) / FIXED.full[signal] for signal in OWN) or 1.0
     full |= {signal: scale * FIXED.full[signal] for signal in held if signal in deviations}
     bare |= {signal: scale * FIXED.bare[signal] for signal in held if signal in deviations}
     full |= {signal: max(full.get(signal, 0.0), scale * FIXED.full[signal]) for signal in least}
