@@ -77,9 +77,11 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                     for key in keys:
                         lent, there = view.vectors_in("neighbours", np.array([key]))
                         raw["neighbours"][key] = float(part.sentence[0] @ lent[0, 0]) if there[0] else None
+                if not bm25:
+                    del raw["words"]
             if not part.readable:
                 raw = {name: raw[name] for name in raw if name != "pixels" and (has_encoder or name != "texts")}
-            first = next(name for name in ("texts", "words", "pixels") if name in raw)
+            first = next(name for name in ("texts", "words", "none") if name in [*raw, "none"])
             scores = dict.fromkeys(keys, 0.0)
             for signal, values in raw.items():
                 known = [value for value in values.values() if value is not None]
@@ -100,6 +102,9 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                         scores[key] += FIXED.without_texts
             factor = 1.0 if len(parts) == 1 else part.weight / float(np.std(list(scores.values())))
             totals = {key: totals[key] + factor * scores[key] for key in keys}
+            if not part.readable and not has_encoder:  # Words alone leave out what has none of them.
+                keys = [key for key in keys if any((raw[name][key] or 0) > 0 for name in raw)]
+                totals = {key: totals[key] for key in keys}
         names = {row.key: row.id for row in found}
     return {names[key]: total for key, total in totals.items()}
 

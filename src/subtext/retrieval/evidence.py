@@ -123,6 +123,21 @@ class ItemScores:
     background: Values
     exact: bool
 
+    def with_words(self) -> NDArray[np.int64] | None:
+        """The items that have words of the query, where words are all that its positive parts have.
+
+        Returns:
+            Their keys, ascending; None where there are other signals, by which all items can be ranked.
+        """
+        positive = [own.values for own in self.parts if own.part.weight > 0]
+        if any(set(values) - set(LEXICAL) for values in positive):
+            return None
+        matched = np.zeros(len(self.keys), dtype=np.bool_)
+        for values in positive:
+            for own in values.values():
+                matched |= np.nan_to_num(own) > 0
+        return self.keys[matched]
+
     def best(
         self,
         count: int,
@@ -192,13 +207,14 @@ class Gatherer:
             part: The part.
 
         Returns:
-            In the order of `SIGNALS`; "fields" only if an image has one of the words.
+            In the order of `SIGNALS`; "words" and "fields" only if an item has one of the words.
         """
         found: list[Signal] = ["pixels"] if part.readable and (part.text is None or self.side == "images") else []
         if part.text is not None:
             compared = part.sentence is not None if self.text_space == "sentences" else part.readable
             found += ["texts"] if self.has_texts and compared else []
-            found += ["words"] if self.has_texts else []
+            looks_up = self.has_texts and "words" in self.wanted
+            found += ["words"] if looks_up and len(self._matches("texts", part.text)[0]) else []
             if self.side == "images":
                 found += ["fields"] if "fields" in self.wanted and len(self._matches("images", part.text)[0]) else []
                 near = part.sentence is not None and len(self.view.owners("neighbours")[0]) > 0

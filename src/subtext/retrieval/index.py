@@ -301,7 +301,8 @@ class Index:
         doubtful = [word for word, is_known in (vocabulary or {}).items() if not is_known]
         with self.store.reading() as view:
             confidence, ranker = Confidence(view), stored_ranker(view)
-            exact, notes = exact_words(view, query.phrases, [*doubtful, *rare])
+            looks_up = not query.signals or {"words", "fields"}.intersection(query.signals)
+            exact, notes = exact_words(view, query.phrases, [*doubtful, *rare]) if looks_up else ((), ())
             parts = [self._part(view, side, *part) for part in query.parts]
             if query.order is not None:
                 require_dates(view, side, query.order)
@@ -316,7 +317,9 @@ class Index:
             if gatherer is not None:
                 scored = gatherer.gather(parts, count=depth, among=among)
                 examples = [part.key for part in parts if part.key is not None]
-                result = scored.best(depth, among=among, without=examples, first=phrased(view, query))
+                having = scored.with_words()
+                chosen = among if having is None else having if among is None else np.intersect1d(having, among)
+                result = scored.best(depth, among=chosen, without=examples, first=phrased(view, query))
                 if single and side == "images" and ranker is not None and not query.signals:
                     judgement = judge_evidence(view, ranker, scored, confidence.background(side))
             else:
