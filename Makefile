@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most modules of torch and transformers never are.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: demo test test-slow corpus mutation simulate check format bench docs dist clean
+.PHONY: demo test test-slow corpus museum mutation simulate check format bench docs dist clean
 
 # Where other programs use the cores, PyTorch's threads would spend most of their time waiting actively for one another.
 demo: $(VENV)/.demo
@@ -38,6 +38,11 @@ corpus: $(VENV)/.dev
 	rm -rf build/corpus
 	mkdir -p build/corpus
 	$(BIN)/python tests/helpers/corpus.py build/corpus
+
+# The first hour of a museum, in build/museum: 300 photographs, an export of its database, and what the commands say.
+museum: $(VENV)/.dev
+	rm -rf build/museum
+	$(BIN)/python tests/helpers/museum.py build/museum
 
 # Plants faults in the modules where they would be worst, and lists those that no test finds; MOST=60 samples a module.
 mutation: $(VENV)/.dev

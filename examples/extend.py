@@ -119,10 +119,11 @@ class ScoreGap(st.Metric):
 
     name = "score_gap"
     percent = False
+    digits = 3
 
     def __call__(self, comparison):
         """(Q) values."""
-        scores, truth = comparison.scores, comparison.truth
+        scores, truth = comparison.scores.double(), comparison.truth
         best = scores.masked_fill(~truth.match, -torch.inf).amax(dim=1)
         worst = scores.masked_fill(~truth.negative, -torch.inf).amax(dim=1)
         return (best - worst).masked_fill(~torch.isfinite(best - worst), torch.nan)

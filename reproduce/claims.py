@@ -1,4 +1,4 @@
-"""The claims of the four papers, what would decide each, and docs/evidence.md, which is written from a report.
+"""The claims of the four papers, and what would decide each.
 
 A claim of the experiment says that one row is better than another: its primary pair. Other controls stand beside it and
 decide nothing. An interval is about other trainings and other items (`subtext.evaluation.intervals.paired`: Student's t
@@ -9,6 +9,7 @@ that gives so many right choices among c), put on top of what the control reache
 The rule, of which the first that fits decides:
 
     nothing is concluded  the data have an oracle, whose gap is below `LEAST_GAP` points or was not measured
+    cannot tell here      the best rate of one of the two rows is the first or the last that was tried (the experiment)
     holds                 the interval lies above 0, and the corrected p-value is below `LEVEL`
     fails                 the interval lies below the margin
     cannot tell here      otherwise, or not run
@@ -20,12 +21,10 @@ of reproduce/notes, whose figures `RECORDED` repeats; they and icons have no ora
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import import_module
-from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -37,13 +36,12 @@ from scipy.stats import t as student
 from reproduce.tables.specification import DATA_SETS, PublishedTable
 from subtext.core import DIRECTIONS
 from subtext.evaluation.intervals import holm, paired
-from subtext.text_helpers import counted
 
 LEAST_GAP, LEVEL, C = 2.0, 0.05, 20
 CHOICE, KEPT = f"{C}_way@1", "neighbours_kept"
 PARTS = ("all", "abstract", "literal")
 HOLDS, FAILS, OPEN, NOTHING = "holds", "fails", "cannot tell here", "nothing is concluded"
-PLANTED, ICONS, LITE2, PIXELS = "planted", "icons", "icons-lite2", "icons-pixels"
+EXPERIMENT, ICONS, LITE2, PIXELS = "experiment", "icons", "icons-lite2", "icons-pixels"
 """Parts of a report, by data."""
 COMPLEMENTARY, SEMANTIC = "Thomas and Kovashka 2022", "Thomas and Kovashka 2020"
 ASYMMETRY, DIFFERENTIABLE = "Gong et al. 2024", "Li et al. 2022"
@@ -398,25 +396,10 @@ RECORDED = (
 NOT_TESTED = {
     COMPLEMENTARY: (
         (
-            "Uniform weights beat random ones, 60.3 to 57.8 % (Politics)",
-            "The row here deals DISCREPANCY's weights anew in each epoch, which is far less even than the paper's "
-            "random weights.",
-        ),
-        (
-            "Gamma = -1 beats Gamma = 1, 63.2 to 62.2 and 62.2 to 61.7 %",
-            "Under the difference of both modalities, both signs give nearly the same weights, so no difference of "
-            "the published size could be seen.",
-        ),
-        (
-            "The difference beats images alone and texts alone, 62.2 to 60.5 and 60.2 % (DISCREPANCY)",
-            "The rows of one side have Gamma = -20; with the paper's -1 their weights would be nearly uniform.",
-        ),
-        (
             "DISCREPANCY is the better one for literal pairs, 68.5 to 67.2 % (COCO)",
             "The paper trains on literal pairs throughout. Here the literal pairs of a mixed set are scored, which any "
             "weight for abstract pairs must lower.",
         ),
-        ("MITHUN's and AMRANI's weights stay below, 71.8 and 72.2 to 73.9 %", "No row was trained."),
     ),
     SEMANTIC: (
         ("The structure-preserving loss by true neighbours beats estimated ones (COCO)", "No row was trained."),
@@ -455,15 +438,18 @@ class Values:
 
     abstract  (n) whether looseness was planted    values  "text_to_image/20_way@1" and the like -> (n)
     clusters  (n) what is drawn together: the concept of an icon; empty where each pair is drawn alone
+    literal   (n) where some pairs are neither; None for all that are not abstract
     """
 
     abstract: NDArray[np.bool_]
     values: Mapping[str, NDArray[Any]]
     clusters: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    literal: NDArray[np.bool_] | None = None
 
     def chosen(self, part: str) -> NDArray[np.bool_]:
         """(n) the pairs of a part."""
-        return {"all": np.ones_like(self.abstract), "abstract": self.abstract, "literal": ~self.abstract}[part]
+        literal = ~self.abstract if self.literal is None else self.literal
+        return {"all": np.ones_like(self.abstract), "abstract": self.abstract, "literal": literal}[part]
 
     def of(self, measure: str, part: str) -> NDArray[np.float64]:
         """In per cent, mean of both directions, or of both modalities, on these pairs."""
@@ -477,13 +463,20 @@ class Values:
         return every[self.chosen(part)]
 
 
-def judged(results: Mapping[str, Sequence[Values]], *, oracle: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+def judged(
+    results: Mapping[str, Sequence[Values]],
+    claimed: Sequence[Claim] = CLAIMS,
+    *,
+    oracle: Mapping[str, Any] | None = None,
+    edge: Collection[str] = (),
+) -> list[dict[str, Any]]:
     """Every claim: its effect against each control by part, its margin, and the verdict of the rule.
 
     oracle  of data that have one: "gap" in points, None where it was not measured
+    edge    rows whose best rate is the first or the last that was tried
     """
     claims: list[dict[str, Any]] = []
-    for claim in CLAIMS:
+    for claim in claimed:
         effects = []
         for control in (claim.control, *claim.beside) if claim.row in results else ():
             for part in PARTS if control in results else ():
@@ -503,7 +496,9 @@ def judged(results: Mapping[str, Sequence[Values]], *, oracle: Mapping[str, Any]
     for effect, p in zip(deciding, holm([each["p_value"] for each in deciding]), strict=True):
         effect["p_corrected"] = p
     for each in claims:
-        each["verdict"] = verdict(primary_of(each), each.get("margin"), oracle)
+        if rows := [row for row in (each["row"], each["control"]) if row in edge]:
+            each["edge"] = rows
+        each["verdict"] = verdict(primary_of(each), each.get("margin"), oracle, edge=bool(rows))
     return claims
 
 
@@ -512,11 +507,20 @@ def primary_of(found: Mapping[str, Any]) -> dict[str, Any] | None:
     return next((effect for effect in found["effects"] if effect["primary"]), None)
 
 
-def verdict(effect: Mapping[str, float] | None, margin: float | None, oracle: Mapping[str, Any] | None = None) -> str:
-    """What the rule says of an effect with its corrected p-value; see the head of this module."""
+def verdict(
+    effect: Mapping[str, float] | None,
+    margin: float | None,
+    oracle: Mapping[str, Any] | None = None,
+    *,
+    edge: bool = False,
+) -> str:
+    """What the rule says of an effect with its corrected p-value; see the head of this module.
+
+    edge  whether the best rate of a row of the pair is the first or the last
+    """
     if oracle is not None and (oracle["gap"] is None or oracle["gap"] < LEAST_GAP):
         return NOTHING
-    if not effect:
+    if not effect or edge:
         return OPEN
     if effect["low"] > 0 and effect["p_corrected"] < LEVEL:
         return HOLDS
@@ -532,399 +536,3 @@ def recorded() -> list[tuple[Recorded, dict[str, float], str]]:
     return [
         (claim, effect, verdict(effect or None, claim.margin)) for claim, effect in zip(RECORDED, effects, strict=True)
     ]
-
-
-def _interval(effect: Mapping[str, float], digits: int = 1) -> str:
-    return f"{effect['difference']:+.{digits}f} [{effect['low']:+.{digits}f}, {effect['high']:+.{digits}f}]"
-
-
-def _why(found: Mapping[str, Any], oracle: Mapping[str, Any] | None) -> str:
-    """In one sentence or two, what the verdict rests on, and what stands beside it."""
-    effect = primary_of(found)
-    if effect is None:
-        return "Not run."
-    p = effect["p_corrected"]
-    said = f"Corrected p {'< .001' if p < 0.001 else f'{p:.3f}'.lstrip('0')}."
-    if found["verdict"] == NOTHING:
-        return "No oracle was trained." if oracle and oracle["gap"] is None else "The oracle gains too little."
-    if found["verdict"] == HOLDS:
-        beside = [
-            f"not above `{other['control']}`, {_interval(other)}"
-            for other in found["effects"]
-            if other["part"] == effect["part"] and not other["primary"] and other["low"] <= 0
-        ]
-        said += " By less than half of what was published." if effect["high"] < found["margin"] else ""
-        said += f" But {'; '.join(beside)}." if beside else ""
-    return said
-
-
-def word(found: Mapping[str, Any]) -> str:
-    """The verdict on a claim in a few words."""
-    return str(found["verdict"]) if primary_of(found) is not None else "not run"
-
-
-def table(
-    part: Mapping[str, Any], *, beside: Mapping[str, Mapping[str, Any]] | None = None, all_claims: bool = True
-) -> list[str]:
-    """The claims as rows of Markdown, above which stands what the oracle gains.
-
-    part        of a report            beside  head of a column -> the part of other data, whose verdicts it has
-    all_claims  False leaves out those without a row that was run
-    """
-    others, oracle = beside or {}, part.get("oracle")
-    heads = ["claim", "primary pair, then other controls", "margin", "all pairs, 95 %", "abstract", "literal"]
-    heads += ["seeds", "verdict", *others]
-    gap = "has none" if oracle is None else "not measured" if oracle["gap"] is None else f"{oracle['gap']:+.1f} points"
-    lines = [f"Oracle's gap: {gap}.", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    seeds, paper = len(part["seeds"]), ""
-    for number, (claim, found) in enumerate(zip(CLAIMS, part["claims"], strict=True)):
-        if not (all_claims or found["effects"]):
-            continue
-        if claim.paper != paper:
-            paper = claim.paper
-            lines.append(f"| **{paper}** |{' |' * (len(heads) - 1)}")
-        controls = list(dict.fromkeys(effect["control"] for effect in found["effects"])) or [claim.control]
-        by_part = [
-            "<br>".join(
-                f"**{_interval(effect)}**" if effect["primary"] else _interval(effect)
-                for effect in found["effects"]
-                if effect["part"] == kind
-            )
-            or "-"
-            for kind in PARTS
-        ]
-        measure = "; kept neighbours" if claim.measure == KEPT else ""
-        named = f"`{claim.row}`{measure} against " + "<br>".join(f"`{name}`" for name in controls)
-        cells = [
-            claim.says,
-            named,
-            f"{found['margin']:+.1f}" if "margin" in found else "-",
-            *by_part,
-            str(seeds) if found["effects"] else "-",
-            f"*{found['verdict']}*. {_why(found, oracle)}",
-            *(word(other["claims"][number]) for other in others.values()),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def recorded_table() -> list[str]:
-    """The claims that rest on notes, as rows of Markdown."""
-    lines = ["| claim | test and control | found | 95 %, t over seeds | margin | seeds | verdict |", "|---" * 7 + "|"]
-    paper = ""
-    for claim, effect, said in recorded():
-        if claim.paper != paper:
-            paper = claim.paper
-            lines.append(f"| **{paper}** | | | | | | |")
-        digits = 2 if claim.margin is not None else 1
-        margin = f"{claim.margin:+.2f}" if claim.margin is not None else "-"
-        interval = _interval(effect, digits) if effect else "no test"
-        less = (
-            " By less than half of what was published."
-            if said == HOLDS and effect["high"] < (claim.margin or 0)
-            else ""
-        )
-        cells = [
-            claim.says,
-            claim.test,
-            claim.found,
-            interval,
-            margin,
-            str(len(claim.first)),
-            f"*{said}*.{less} {claim.why}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def not_tested_table() -> list[str]:
-    """The claims that nothing here tests, as rows of Markdown."""
-    rows = [f"| {paper} | {says} | {why} |" for paper, claims in NOT_TESTED.items() for says, why in claims]
-    return ["| paper | claim | why |", "|---|---|---|", *rows]
-
-
-def figure(report: Mapping[str, Any], file: Path) -> None:
-    """Draw the effect of each claim's primary pair with its interval and its margin, by data."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows = [
-        (
-            f"{name}: {found['row']} − {effect['control']} "
-            f"({effect['part']}{', kept neighbours' * (claim.measure == KEPT)})",
-            effect,
-            found,
-        )
-        for name in [name for name in (ICONS, PLANTED) if name in report] or list(report)
-        for claim, found in zip(CLAIMS, report[name]["claims"], strict=True)
-        if (effect := primary_of(found)) is not None
-    ]
-    drawn = Figure(figsize=(8, 0.28 * len(rows) + 1.2), layout="constrained")
-    FigureCanvasAgg(drawn)
-    axes = drawn.add_subplot()
-    colours = {HOLDS: "#1b7f3b", FAILS: "#b3261e", OPEN: "#5f6368", NOTHING: "#9aa0a6"}
-    for height, (_, effect, found) in enumerate(reversed(rows)):
-        colour = colours[found["verdict"]]
-        axes.plot([effect["low"], effect["high"]], [height, height], color=colour)
-        axes.plot(effect["difference"], height, "o", color=colour, markersize=4)
-        axes.plot(found["margin"], height, "|", color="black", markersize=8)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [name for name, *_ in reversed(rows)], fontsize=7)
-    axes.set_xlabel(
-        "points, with 95 % interval; tick: half of the published gain\n"
-        "green: holds; red: fails; dark grey: cannot tell; light grey: nothing is concluded"
-    )
-    drawn.savefig(file, dpi=110)
-
-
-def _right(part: Mapping[str, Any]) -> dict[str, str]:
-    """The lowest and the highest share of right choices over rows, by kind of pair."""
-    right = {
-        kind: [np.mean([row[f"{way}/{CHOICE}/{kind}"] for way in DIRECTIONS]) for row in part["rows"].values()]
-        for kind in ("literal", "abstract")
-    }
-    return {kind: f"{min(values):.0f} to {max(values):.0f}" for kind, values in right.items()}
-
-
-def _trained(part: Mapping[str, Any]) -> str:
-    """Effective sample sizes of the weights in training, over seeds and epochs, by score."""
-    return ", ".join(
-        f"{score} {100 * min(sizes):.0f} to {100 * max(sizes):.0f} %"
-        for score, by_seed in part["trained"].items()
-        if (sizes := [size for epochs in by_seed for size in epochs])
-    )
-
-
-def counts(verdicts: Sequence[str]) -> str:
-    """How many claims have which verdict, in words."""
-    said = {HOLDS: "hold", FAILS: "fail", OPEN: "cannot be told", NOTHING: "allow no conclusion"}
-    found = [f"{verdicts.count(name)} {word}" for name, word in said.items() if name in verdicts]
-    return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else "".join(found) or "none was run"
-
-
-def _tested(part: Mapping[str, Any]) -> list[str]:
-    return [str(found["verdict"]) for found in part["claims"] if primary_of(found) is not None]
-
-
-def _said(part: Mapping[str, Any], row: str, control: str, measure: str = CHOICE) -> str:
-    """The verdict on a claim by its primary pair, with the effect, its interval and the margin."""
-    for claim, found in zip(CLAIMS, part["claims"], strict=True):
-        effect = primary_of(found)
-        if (claim.row, claim.control, claim.measure) == (row, control, measure) and effect is not None:
-            return f"*{found['verdict']}*, {_interval(effect)}, margin {found['margin']:.1f}"
-    return "not run"
-
-
-def _wrapped(*texts: str) -> str:
-    """Paragraphs and items of a list in lines of 120 letters."""
-    return "\n".join(
-        fill(
-            text,
-            120,
-            subsequent_indent="  " if text.startswith("* ") else "",
-            break_on_hyphens=False,
-            break_long_words=False,
-        )
-        for text in texts
-    )
-
-
-OTHERS = {LITE2: "by Lite2", PIXELS: "from pixels"}
-"""The same icons with other image encoders -> head of their column."""
-
-
-def _believe(report: Mapping[str, Any]) -> list[str]:
-    """What a reader may believe, in some ten lines; every verdict is the rule's."""
-    planted, icons = report[PLANTED], report.get(ICONS)
-    lines = []
-    if icons is not None:
-        lines += [
-            "* **Weights for complementary pairs lift retrieval** of icons, whose texts people wrote: DIVERSITY "
-            f"{_said(icons, 'diversity', 'pvse')}; DISCREPANCY {_said(icons, 'discrepancy', 'pvse')}. These are points "
-            f"of right choices among {C} with their 95 % interval; the margin is half of what was published. The same "
-            f"scale without any order of pairs (uniform): {_said(icons, 'uniform', 'pvse')}.",
-            "* **Losses within modalities keep more semantic neighbours** of icons: "
-            f"{_said(icons, 'angular thomas', 'angular', KEPT)}, in points of neighbours. They lift the angular loss: "
-            f"{_said(icons, 'angular thomas', 'angular')}. They lift triplets: "
-            f"{_said(icons, 'thomas', 'thomas random')}.",
-        ]
-    if {found["verdict"] for found in planted["claims"]} == {NOTHING}:
-        lines.append(
-            "* **Of planted looseness nothing is concluded.** That experiment has no positive control that gains "
-            "enough. Its weights were far less even in training (effective sample sizes: "
-            f"{_trained(planted)}) than any in the paper, and its measure counts all pairs, of which three in four are "
-            "literal."
-        )
-    notes = {claim.says: f"*{said}*, {_interval(effect, 2)}" for claim, effect, said in recorded() if effect}
-    asp, recall, triplets = (
-        next(text for says, text in notes.items() if part in says)
-        for part in ("DAA lifts ASP", "DAA lifts recall", "beats triplets")
-    )
-    return [
-        *lines,
-        f"* **DAA lifts ASP of PCME**: {asp} points, where 4.1 were published. It lifts recall: {recall} of rsum. "
-        f"AsCL's contrastive loss beats triplets: {triplets} of rsum.",
-        f"* **Much is not tested here**: {counted(sum(map(len, NOT_TESTED.values())), 'claim')} have no fair row, and "
-        "a table says why.",
-        '* "Here" is small: Flickr8k and icons, frozen features of a small image network, two processor cores, no news '
-        "images. A claim that fails here may hold with the papers' data.",
-    ]
-
-
-def page(report: Mapping[str, Any]) -> str:
-    """docs/evidence.md, from a report of planted looseness, with icons where it has them."""
-    planted, icons = report[PLANTED], report.get(ICONS)
-    others = {head: report[name] for name, head in OTHERS.items() if name in report}
-    tested = [
-        *([f"on icons {counts(_tested(icons))}"] if icons else []),
-        *(f"{head} {counts(_tested(part))}" for head, part in others.items()),
-        f"on planted data {counts(_tested(planted))}",
-    ]
-    count = (
-        f"Of {counted(len(CLAIMS), 'claim')} on loosely related pairs, {'; '.join(tested)}. Of "
-        f"{counted(len(RECORDED), 'claim')} that rest on notes {counts([said for *_, said in recorded()])}. Every "
-        "number here is read from [evidence.json](evidence.json) or from these notes; `python -m reproduce.evidence "
-        "--report` writes the page from the finished runs in `reproduce/results`."
-    )
-    on_planted = (
-        f"{_spans(planted, 'pairs')} The numbers stand here for who wants to see them; the rule concludes nothing from "
-        "them."
-    )
-    on_notes = (
-        "These rest on the notes on [models of regions and words](../reproduce/notes/regions.md) and [listwise "
-        "losses](../reproduce/notes/ranking.md), on literal Flickr8k. They have no oracle and no test over queries: "
-        "the intervals are Student's t over three seeds, which must be far apart to say anything."
-    )
-    return f"""# Do the four papers' claims hold here?
-
-## What a reader may believe
-
-Claims of the papers, each followed by the verdict of the rule below.
-
-{_wrapped(*_believe(report))}
-
-## Why
-
-{_wrapped(*_how(planted, icons, others))}
-
-## The count
-
-{_wrapped(count)}
-
-![Effects with intervals](evidence.png)
-
-{_icons_results(icons, others)}## Planted data
-
-{_wrapped(on_planted)}
-
-{chr(10).join(table(planted))}
-
-## Models of regions and words, and listwise losses
-
-{_wrapped(on_notes)}
-
-{chr(10).join(recorded_table())}
-
-## Not tested here
-
-{chr(10).join(not_tested_table())}
-
-## What this does not say
-
-* Nothing here is about news: no set of news images was tested.
-* The papers' Doc2Vec neighbours find no topics in so few texts, so neighbours are those of latent semantic analysis,
-  {planted["protocol"]["neighbours"]} a text.
-* Kept neighbours are semantic by latent semantic analysis, as those of the training are, on other texts.
-* The dual encoder below the adapters learnt from the other kind of images, from icons for photographs and from
-  photographs for icons. Before the adapters learn, it is at chance or just above.
-{_wrapped("* Planted looseness is not the looseness that people write." + _limits(icons))}
-"""
-
-
-def _how(planted: Mapping[str, Any], icons: Mapping[str, Any] | None, others: Mapping[str, Any]) -> list[str]:
-    """How it was tested, as items of a list."""
-    data, protocol = planted["data"], planted["protocol"]
-    auc = {name: f"{value:.2f}" for name, value in data["auc"].items()}
-    return [
-        "* **The rule**, of which the first that fits decides. (1) The data have an oracle (weights made from what was "
-        f"planted), and its gap over its own weights permuted is under {LEAST_GAP:g} points, or was not measured: "
-        "*nothing is concluded*. (2) The whole interval lies above 0, and the corrected p-value is below "
-        f"{f'{LEVEL:g}'.lstrip('0')}: *holds*. (3) The whole interval lies below the margin: *fails*. (4) Else *cannot "
-        "tell here*. Icons and the claims that rest on notes have no oracle: that weights fail there may be a fault of "
-        "the data.",
-        "* **The margin** is half of the published gain, as a difference of d' (choices among 5, 20 and 100 do not "
-        f"compare in per cent), in points of a choice among {C} above what the control reaches here. Each claim has "
-        "one primary pair of rows, whose effect is in bold; the other controls decide nothing.",
-        "* **Intervals** are of 95 %, about other trainings and other items: crossed random effects with Student's t. "
-        "Items are drawn by image, icons by concept. p-values are corrected over the claims of a table (Holm).",
-        f"* **Planted data.** {data['pairs']:,} training pairs of Flickr8k, one text an image. In a fifth of the "
-        f"topics, {data['loose']:,} pairs ({100 * data['loose'] / data['pairs']:.0f} %), each text was given an image "
-        "of other visual kinds. The kinds of a topic are fixed, so what a topic means can be learnt. These pairs are "
-        "called abstract. Before training, DIVERSITY of images tells them from literal ones with an AUC of "
-        f"{auc['diversity/image']}, DISCREPANCY with {auc['discrepancy/image']}; those of texts with "
-        f"{auc['diversity/text']} and {auc['discrepancy/text']}. The weights that were trained with are the difference "
-        f"of both modalities, with lambda 640; their effective sample sizes: {_trained(planted)}. "
-        f"{len(planted['seeds'])} seeds, {protocol['epochs']} epochs; val ({protocol['val']:,} pairs) is evaluated "
-        "once.",
-        *(_icons_data(icons, others) if icons else []),
-        '* **Controls.** "permuted": each pair has the weight of another, the same in all epochs. "thomas random": '
-        'neighbours by vectors drawn at random; such a control has all of a method but its meaning. "even": the sum of '
-        "both modalities gives weights that are less even than the difference; here its sign makes them as even before "
-        "training. These rows were added when the others were known.",
-        "* **Rates.** Each row tries two learning rates with the first seed, on a split of its own. The larger was "
-        "chosen for most, so the best may lie beyond it.",
-        "* The rule, the margins and the intervals are those of an audit that was made when all rows were known. "
-        "Before it, a gain of one point on all pairs decided. No row was trained again for it.",
-    ]
-
-
-def _spans(part: Mapping[str, Any], items: str) -> str:
-    """How well the rows do."""
-    right = _right(part)
-    return (
-        f"The rows are right among {C} for {right['abstract']} % of abstract and {right['literal']} % of literal "
-        f"{items}, where chance is {100 / C:.0f} %."
-    )
-
-
-def _icons_results(icons: Mapping[str, Any] | None, others: Mapping[str, Any]) -> str:
-    """The section on icons; nothing without them."""
-    if icons is None:
-        return ""
-    right = {head: _right(part) for head, part in others.items()}
-    said = "".join(f" Those {head}: {each['abstract']} % and {each['literal']} %." for head, each in right.items())
-    return f"## Icons\n\n{_wrapped(_spans(icons, 'icons') + said)}\n\n{chr(10).join(table(icons, beside=others))}\n\n"
-
-
-def _icons_data(icons: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
-    """The data and the protocol of icons, as items of the list."""
-    data, protocol = icons["data"], icons["protocol"]
-    items = [
-        f"* **Icons.** {data['pairs']:,} training icons of six sets. The text of an icon is what its designer wrote "
-        'that it stands for: for a gavel "justice, law, court". Concepts of val and test are not in train. Lambda is '
-        f"{data['total']:g}; in training the effective sample sizes were {_trained(icons)}. Abstract are the fifth of "
-        f"test whose texts have neighbours with the least similar images, on untrained features ({data['loose']:,} "
-        f"icons). {len(icons['seeds'])} seeds, {protocol['epochs']} epochs; {data['selecting']:,} icons of val choose "
-        f"rate and epochs; test ({protocol['test']:,} icons of {protocol['concepts']:,} concepts) is evaluated once."
-    ]
-    encoders = {
-        "by Lite2": "the 3 x 3 cells of EfficientNet-Lite2",
-        "from pixels": "a small residual network that learns from images of 48 pixels with the rest",
-    }
-    if others:
-        each = "; ".join(
-            f"{head}: {encoders[head]} ({len(part['seeds'])} seeds, {part['protocol']['epochs']} epochs)"
-            for head, part in others.items()
-        )
-        items.append(f"* **The same icons with other image encoders**, {each}.")
-    return items
-
-
-def _limits(icons: Mapping[str, Any] | None) -> str:
-    """What icons do not say."""
-    if icons is None:
-        return ""
-    return (
-        " That of icons is, but their texts are lists of tags, the network of their features knows photographs, and "
-        f"they had {icons['protocol']['epochs']} epochs."
-    )

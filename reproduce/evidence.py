@@ -1,45 +1,39 @@
-"""Tests of the papers' claims: the experiment with a positive control, and what was trained before it.
+"""Tests of the papers' claims: the experiment with a positive control, and icons.
 
     SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --plan
     SUBTEXT_DATA=... python -m reproduce.evidence --out DIR [--only TASK ...] [--part N OF]
     SUBTEXT_DATA=... python -m reproduce.evidence --out docs --report
 
 `--plan` prints the rules, every row and the core hours, and trains nothing. Without it the experiment is trained, or
-resumed (`reproduce.experiment`). `--report` judges the finished runs of docs/evidence.json again and trains nothing.
+resumed (`reproduce.experiment`). `--report` judges the finished runs, of the experiment and of the data that
+docs/evidence.json names, and writes evidence.json, evidence.png and evidence.md into DIR; it trains nothing.
 
-With `--data` it is about data that were trained before, without a positive control:
+With `--data` it is about icons, which have no positive control:
 
     SUBTEXT_DATA=... python -m reproduce.evidence --data icons --out DIR --grid FILE [--rows ...] [--seeds 0 1 2]
 
 `--plan` lists every run with its cost, `--describe` describes the weights; both train nothing.
 Otherwise the runs are trained or resumed, and after each one the time that is left is printed. SUBTEXT_DATA points at
-a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz, and icons/; FILE has the grid cells of the
-images, so that an image has several views, and of icons their pooled vectors, too.
+a folder with icons/; FILE has the grid cells of the images, so that an image has several views, and their pooled
+vectors.
 
 A finished run leaves a file of some kilobytes in `--results` (`reproduce/results` unless another is named): its rate,
 its figures on the split that selects, and the rank of every pair. A call trains only what has no file there, so the
 runs may be spread over days and machines; the runs of one machine can be repeated bit for bit.
 
-Planted data: `reproduce.topics`, with a seed that was fixed before any training. Of the train images the
-last 500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and
-val. A set that is not accepted is not trained on. The papers' model: PVSE with a GRU whose words start from Doc2Vec,
-the best of K = 3 views, all negatives, batches of 32, exact banks (one text an image). Neighbours are those by which
-the set is accepted: latent semantic analysis, N = 50 (a topic has 77 texts). The papers' Doc2Vec finds no topics in so
-few captions: by its 50 or 100 neighbours the AUC is 0.50 to 0.60, so its weights could not help. Lambda is 640 over 32
-pairs: at the methods' default the weights are nearly uniform on this set.
-Protocol: every row tries the same two rates with its first seed; "select" chooses the rate and the epochs; val is
-evaluated once a run. Figures apart for literal and abstract topics: recall, exact choice among c, and of all pairs the
-share of semantic neighbours kept. `reproduce.claims` says which rows decide which claim. Everything is written below
-DIR: evidence.json has every number, and evidence.png is made from it, and with planted data evidence.md. `--beside
-FILE` names a report of the other data, which both then have, too.
+The papers' model: PVSE with a GRU whose words start from Doc2Vec, the best of K = 3 views, all negatives, batches of
+32, exact banks (one text an image). Neighbours are those of latent semantic analysis, N = 50.
+Protocol: every row tries the same two rates with its first seed; val chooses the rate and the epochs; test is evaluated
+once a run. Figures apart for literal and abstract icons: recall, exact choice among c, and of all pairs the share of
+semantic neighbours kept. `reproduce.claims` says which rows decide which claim. evidence.json has every number.
+`--beside FILE` names a report of other data, which is kept in this one.
 
 Rows of `adapt` need `--stand-in RUN`, a `dual` that learnt from other images, of which the features are by the same
 network, in place of a pretrained model. Adapters learn on its vectors; epoch 0 is the stand-in, and may be chosen.
 
-Icons (`reproduce.icons`): the same rows, model, neighbours and rates, and these rules, fixed before any training. A
-training icon with the tags or the drawing of one in val or test is left out, and of val those of test. val chooses the
-rate and the epochs; test is evaluated once. Lambda is the methods' default, 196, if both scores' default weights have
-an effective sample size of at most 80 %, the limit by which the planted set is accepted; else 640. Abstract are the
+Icons (`reproduce.icons`), by rules that were fixed before any training. A training icon with the tags or the drawing of
+one in val or test is left out, and of val those of test. Lambda is the methods' default, 196, if both scores' default
+weights have an effective sample size of at most 80 %; else 640. Abstract are the
 fifth of the test icons around which images are most diverse: whose DIVERSITY, as a mean cosine of features that were
 not trained, between the images of its 50 neighbours by the test texts, is lowest. The others are called literal. With
 `--data icons-lite2` the images are known by EfficientNet-Lite2 (extra `starter`), which needs no --grid. With `--data
@@ -68,14 +62,14 @@ from scipy.stats import hypergeom, t as student
 
 import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
-from reproduce import claims, experiment, topics
-from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
+from reproduce import claims, evidence_page, experiment, topics
+from reproduce.claims import EXPERIMENT, ICONS, KEPT, LITE2, PIXELS, Values
+from reproduce.experiment import report as experiment_report
 from reproduce.experiment.runs import plan_lines, train_all
-from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features, write_arrays
-from reproduce.studies.flickr8k import with_grid
+from reproduce.studies.common import Recipe, data_folder, file_name, options, starter_features, write_arrays
 from subtext.api.train import flat_arguments
 from subtext.core import DIRECTIONS
-from subtext.data import atomic, noise
+from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
 from subtext.evaluation.metrics import CWay, Preservation, default_metrics
@@ -87,14 +81,12 @@ from subtext.version import DRAWS, require_same_draws
 
 RESULTS = Path(__file__).with_name("results")
 REPORT = Path(__file__).parents[1] / "docs" / "evidence.json"
-HELD_OUT, NEIGHBOURS = 500, 50
-EPOCHS = {PLANTED: 6, ICONS: 3, LITE2: 3, PIXELS: 6}
+NEIGHBOURS = 50
+EPOCHS = {ICONS: 3, LITE2: 3, PIXELS: 6}
 SMALL_NETWORK: dict[str, Any] = {"image": "tiny", "image_size": 48}
 """Of the rows from pixels: icons are drawn on 24 x 24, and 48 give 3 x 3 cells, as the other features have."""
 ABSTRACT = 0.2
 """Share of the test icons that are called abstract."""
-CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
-"""Of `topics.corrupt_topics`; the seed was fixed before any training."""
 SEEDS, RATES = (0, 1, 2, 3, 4), (2e-3, 1e-3)
 RECALL, C = (1, 5, 10), (5, 20, 100)
 SCORES = ("diversity", "discrepancy")
@@ -224,7 +216,7 @@ class Finished:
     sizes    (epochs) effective sample sizes of the weights that were used, as shares; of a row named as its score alone
     ranks    (2 N) rank of each pair, by direction, on the split that is evaluated; (2 0) where it was not
     kept     (2 N) share of neighbours kept, of its image and of its text
-    abstract (N) whether looseness was planted, or found
+    abstract (N) whether it is one of those around which images are most diverse
     draws    `subtext.version.DRAWS` of the training
     """
 
@@ -336,10 +328,12 @@ def main() -> None:
     config = parser.parse_args()
     if config.report:
         old = json.loads((config.beside or REPORT).read_text(encoding="utf-8"))
-        write_report({name: rejudged(name, part, config.results / name) for name, part in old.items()}, config.out)
+        icons = {name: rejudged(part, config.results / name) for name, part in old.items() if name in MAKERS}
+        trained = experiment_report.part(config.results / EXPERIMENT)
+        write_report({EXPERIMENT: trained, **icons}, config.out)
         return
     if config.data is None:
-        finished = config.results / "experiment"
+        finished = config.results / EXPERIMENT
         lines = chain([experiment.__doc__ or ""], plan_lines(finished))
         for line in lines if config.plan else train_all(config.out, finished, only=config.only, part=config.part):
             print(line, flush=True)
@@ -377,7 +371,6 @@ def main() -> None:
             print(f"{row}, seed {seed}, rate {rate:g}: {time_left(every, finished)}", flush=True)
     evaluated = len(results[config.rows[0]][0].abstract)
     part = report_part(
-        config.data,
         results,
         data=material.about,
         protocol={"epochs": EPOCHS[config.data], "neighbours": NEIGHBOURS, material.split: evaluated},
@@ -390,7 +383,6 @@ def main() -> None:
 
 
 def report_part(
-    name: str,
     results: Mapping[str, Sequence[Finished]],
     *,
     data: Mapping[str, Any],
@@ -402,39 +394,37 @@ def report_part(
 
     results  row -> its finished runs by seed
     """
-    clusters = NO_CLUSTERS if name == PLANTED else test_concepts(data_folder("icons"))
+    clusters = test_concepts(data_folder("icons"))
     values = {row: [run.values(clusters) for run in of_row] for row, of_row in results.items()}
-    oracle = {"gap": None} if name == PLANTED else None
-    counted = {"concepts": len(np.unique(clusters))} if len(clusters) else {}
     return {
         "data": data,
-        "protocol": {**protocol, **counted},
+        "protocol": {**protocol, "concepts": len(np.unique(clusters))},
         "seeds": seeds,
         "rates": rates,
-        "oracle": oracle,
+        "oracle": None,
         "trained": {row: [run.sizes.tolist() for run in results[row]] for row in results if row in SCORES},
         "rows": summary(values),
-        "claims": claims.judged(values, oracle=oracle),
+        "claims": claims.judged(values),
     }
 
 
-def rejudged(name: str, part: Mapping[str, Any], results: Path) -> dict[str, Any]:
+def rejudged(part: Mapping[str, Any], results: Path) -> dict[str, Any]:
     """The part of a report by the rule of today, from the finished runs that it was made of."""
     finished = {
         row: [Finished.read(result_file(results, row, seed, part["rates"][row])) for seed in part["seeds"]]
         for row in part["rows"]
     }
     same = {key: part[key] for key in ("data", "protocol", "seeds", "rates")}
-    return report_part(name, finished, **same)
+    return report_part(finished, **same)
 
 
 def write_report(report: Mapping[str, Any], out: Path) -> None:
-    """Write evidence.json, the figure and, with planted data, the page into a folder."""
+    """Write evidence.json, the figure and, with the experiment, the page into a folder."""
     out.mkdir(parents=True, exist_ok=True)
     atomic.write_text(out / "evidence.json", json.dumps(report, indent=1) + "\n")
-    if PLANTED in report:
-        atomic.write_text(out / "evidence.md", claims.page(report))
-    claims.figure(report, out / "evidence.png")
+    if EXPERIMENT in report:
+        atomic.write_text(out / "evidence.md", evidence_page.page(report))
+    evidence_page.figure(report, out / "evidence.png")
 
 
 def test_concepts(folder: Path) -> NDArray[np.int64]:
@@ -518,44 +508,6 @@ class Material:
             lines.append(f"| {form} | {' | '.join(sizes)} |")
         signs = ", ".join(f"{name.replace('_', ' of ')} {sign:g}" for name, sign in self.even_signs().items())
         return [*lines, f"as even as the default by the sign: {signs}"]
-
-    @staticmethod
-    def planted(out: Path, grid: Path) -> Material:
-        """Plant it once below `out`; ends the script where the set is not accepted."""
-        folder = data_folder("flickr8k")
-        pooled = folder / "mobilenet_pooled.npz"
-        data, labels = out / "topics.jsonl", out / "topics.labels.json"
-        if not (labels.is_file() and data.is_file()):
-            captions = selection(folder / "captions.jsonl", out / "captions.jsonl", held_out=HELD_OUT)
-            topics.corrupt_topics(
-                captions, images=folder / "images", features=pooled, out=data, labels=labels, **CLUSTERS
-            )
-        kinds = noise.read_labels(labels)
-        figures = dict(kinds.settings["acceptance"])
-        if not figures["accepted"]:
-            sys.exit(f"the data set is not accepted: {'; '.join(figures['failures'])}")
-        auc = ", ".join(f"{name.replace('/', ' of ')}s {value:.3f}" for name, value in figures["auc"].items())
-        described = [
-            f"{figures['loose']:,} of {figures['pairs']:,} training pairs are abstract; AUC: {auc}",
-            _sizes(figures),
-            "accepted",
-        ]
-        graphs = _graphs(out, data, folder / "images", pooled, "val")
-        features = with_grid(pooled, grid, out)
-        return Material(
-            PLANTED,
-            out,
-            data,
-            folder / "images",
-            figures,
-            described,
-            kinds.kinds.keys(),
-            graphs,
-            features,
-            "select",
-            "val",
-            TOTAL,
-        )
 
     @staticmethod
     def icons(out: Path, grid: Path) -> Material:
@@ -759,7 +711,6 @@ class Untrained:
 
 
 MAKERS = {
-    PLANTED: Material.planted,
     ICONS: Material.icons,
     LITE2: Material.icons_by_lite2,
     PIXELS: Material.icons_by_pixels,
@@ -802,7 +753,7 @@ def tables(part: Mapping[str, Any]) -> list[str]:
             for name in names
         ]
         lines.append(f"| {row} | {' | '.join(cells)} |")
-    return [*lines, "", *claims.table(part)]
+    return [*lines, "", *evidence_page.table(part)]
 
 
 if __name__ == "__main__":

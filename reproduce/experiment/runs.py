@@ -106,6 +106,17 @@ def tasks() -> list[Task]:
     return [Task(name, host, rows) for (name, host), rows in plan().items()]
 
 
+def keep_known(sets: Sequence[TrainingSet], results: Path) -> None:
+    """Write beside the finished runs what is known of the test pairs, so that a report needs no set."""
+    file = results / f"{sets[0].name}.npz"
+    if file.is_file():
+        return
+    known = [fold.known.of("test") for fold in sets]
+    fields = {"abstract": "abstract", "literal": "literal", "clusters": "written"}
+    results.mkdir(parents=True, exist_ok=True)
+    write_arrays(file, {name: np.concatenate([getattr(each, own) for each in known]) for name, own in fields.items()})
+
+
 def result_file(results: Path, task: Task, row: str, seed: int, rate: float) -> Path:
     """The file of what is left of a run."""
     return results / task.folder / f"{file_name(row)}-{rate:g}-{seed}.npz"
@@ -388,6 +399,7 @@ def train_all(out: Path, results: Path, *, only: Sequence[str] = (), part: tuple
         if only and task.folder not in only:
             continue
         sets = make(task.set, out / "sets")
+        keep_known(sets, results)
         _require_one_side(results / task.folder)
         rows = ["uniform", *(row for row in task.rows if row != "uniform")]
         for number, row in enumerate(rows):

@@ -66,6 +66,8 @@ _MODULES = {
     "IndexChange": "subtext.api.index.build",
     "IndexInfo": "subtext.api.index.maintain",
     "IndexReport": "subtext.api.index.maintain",
+    "interpolate_run": "subtext.api.interpolate",
+    "Interpolation": "subtext.api.interpolate",
     "join_features": "subtext.api.prepare",
     "JoinedFeatures": "subtext.api.prepare",
     "list_models": "subtext.api.models",

@@ -41,6 +41,7 @@ from subtext.api.index.maintain import (
     restore_index as restore_index,
     verify_index as verify_index,
 )
+from subtext.api.interpolate import Interpolation as Interpolation, interpolate_run as interpolate_run
 from subtext.api.load import (
     Run as Run,
     from_pretrained as from_pretrained,

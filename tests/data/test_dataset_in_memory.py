@@ -149,8 +149,8 @@ def test_run_of_data_in_memory_needs_data_argument(trained: tuple[st.Run, st.Dat
         assert result.about["split_role"] == role
         assert result.about["data"]["data"] is None and result.about["data"]["fingerprint"] == fingerprint(dataset)
     assert st.evaluate(run, data=dataset[10:], split="test", quiet=True).about["split_role"] == "unknown"
-    with pytest.raises(ArgumentError, match="data needs a path or a Dataset; it got a list"):
-        st.evaluate(run, data=[{"image": "a.jpg"}])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"the list of rows needs a text column .*columns=\{'text': 'COLUMN'\}"):
+        st.evaluate(run, data=[{"image": "a.jpg"}])
 
 
 def test_audit_of_data_in_memory_compares_training_pairs(

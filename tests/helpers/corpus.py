@@ -259,7 +259,7 @@ class Corpus:
     def tables(self) -> None:
         """The same rows in every format, with names that find files otherwise."""
         forms: dict[str, Callable[[Path, list[dict[str, Any]]], None]] = {
-            "csv": _csv(",", "utf-8"), "semicolons": _csv(";", "cp1252"), "tsv": _csv("\t", "utf-8-sig"),
+            "csv": write_csv(",", "utf-8"), "semicolons": write_csv(";", "cp1252"), "tsv": write_csv("\t", "utf-8-sig"),
             "jsonl": _jsonl, "parquet": _parquet, "xlsx": _excel,
         }  # fmt: skip
         for form, write in forms.items():
@@ -330,7 +330,7 @@ class Corpus:
         self.add("lido", "cut.xml", becomes=PROBLEM)
 
 
-def _csv(separator: str, encoding: str) -> Callable[[Path, list[dict[str, Any]]], None]:
+def write_csv(separator: str, encoding: str) -> Callable[[Path, list[dict[str, Any]]], None]:
     def write(path: Path, rows: list[dict[str, Any]]) -> None:
         with path.open("w", encoding=encoding, newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]), delimiter=separator)

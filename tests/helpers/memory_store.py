@@ -17,7 +17,7 @@ from subtext.errors import SearchIndexError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.errors import IndexIssue
-from subtext.retrieval.stores.facets import DATE, NUMBER, Condition, facets, interval_at
+from subtext.retrieval.stores.facets import DATE, NUMBER, Condition, facets, interval_at, item_words
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -101,9 +101,13 @@ class MemoryView(View):
         found = [self.data.rows[side][key][2] for key in keys.tolist()]
         return np.array(found, dtype=np.float32).reshape(len(keys), self.manifest.views[side], self.manifest.width)
 
-    def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
+    def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
         wanted = set(words.casefold().split())
-        texts = [(key, row.text or "") for key, (row, _, _) in self.data.rows["texts"].items()]
+        rows = self.data.rows[side].items()
+        texts = [
+            (key, (row.text or "") if side == "texts" else item_words(row.id, row.path, row.fields))
+            for key, (row, _, _) in rows
+        ]
         scores = [(key, float(len(wanted & set(text.casefold().split())))) for key, text in texts]
         return sorted([score for score in scores if score[1]], key=lambda score: (-score[1], score[0]))[:top]
 

@@ -44,6 +44,7 @@ METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "neighbourhoods": ("vse", {}, GRAPH),
     "random": ("vse", {}, {}),
     "smooth_ap": ("vse", {}, {}),
+    "soft_labels": ("vse", {}, {}),
     "struc": ("vse", {}, {}),
     "unfreeze": ("clip", {}, {"head_epochs": 2}),
     "uniform": ("vse", {}, {}),
@@ -54,6 +55,7 @@ METHOD_CHOICES: dict[str, tuple[dict[str, object], ...]] = {
     "mithun": ({}, {"hardest_only": False}),
     "neighbourhoods": ({}, {"cross_modal": "model"}, {"form": "reference"}),
     "smooth_ap": ({}, {"replace_loss": True}),
+    "soft_labels": ({}, {"replace_loss": True}),
     "hal": ({}, {"bank_share": 0}),
 }
 """Method -> its choices that decide whether it keeps the losses of the model."""

@@ -16,8 +16,11 @@ from find_parts import ROOT
 from PIL import Image
 
 import subtext as st
-from reproduce import claims, evidence
+from reproduce import claims, evidence, evidence_page
 from reproduce.claims import Values
+from reproduce.experiment import report as experiment_report
+from reproduce.experiment.report import claims_of
+from reproduce.experiment.runs import tasks
 from subtext.core import DIRECTIONS
 from subtext.errors import DataError
 from subtext.version import DRAWS
@@ -53,7 +56,7 @@ def test_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) -> Non
     results = tmp_path / "results"
     words = [
         "--data",
-        "planted",
+        "icons",
         "--out",
         tmp_path,
         "--results",
@@ -70,7 +73,7 @@ def test_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) -> Non
     lines = script(*words).splitlines()
     assert len(lines) == 2 * (2 + 2) + 1 and lines[0].startswith("pvse, seed 0, rate 0.002: about ")
     for seed, rate, seconds in ((0, 2e-3, 100.0), (1, 1e-3, 300.0)):
-        finished(seconds=seconds).write(evidence.result_file(results / "planted", "pvse", seed, rate))
+        finished(seconds=seconds).write(evidence.result_file(results / "icons", "pvse", seed, rate))
     lines = script(*words).splitlines()
     assert lines[:4] == [
         "pvse, seed 0, rate 0.002: done in 100 s",
@@ -110,8 +113,8 @@ def test_runs_with_other_random_draws_raise(tmp_path: Path, script: Call) -> Non
 
 
 def test_every_finished_run_records_its_random_draws() -> None:
-    files = sorted(evidence.RESULTS.glob("*/*.npz"))
-    assert len(files) > 600 and {evidence.Finished.read(file).draws for file in files} == {1}
+    files = sorted(evidence.RESULTS.glob("icons*/*.npz"))
+    assert len(files) > 350 and {evidence.Finished.read(file).draws for file in files} == {1}
 
 
 def test_unevaluated_finished_run_is_retrained_for_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +136,9 @@ def test_every_claim_names_planned_rows() -> None:
     assert len(evidence.runs(list(evidence.ROWS), evidence.SEEDS)) == len(evidence.ROWS) * (len(evidence.SEEDS) + 1)
     for claim in claims.CLAIMS:
         assert {claim.row, claim.control, *claim.beside} <= evidence.ROWS.keys(), claim
+    for task in tasks():
+        for claim in claims_of(task):
+            assert {claim.row, claim.control, *claim.beside} <= task.rows.keys(), claim
         assert claim.row not in (claim.control, *claim.beside) and claim.part in claims.PARTS
     pairs = [(claim.row, claim.control, claim.part, claim.measure) for claim in claims.CLAIMS]
     assert len(set(pairs)) == len(pairs), "a pair of rows decides one claim"
@@ -221,7 +227,7 @@ def test_verdicts_follow_the_rule() -> None:
     assert [effect["primary"] for effect in effects] == [True, *[False] * 5]
     assert all(effect["difference"] == pytest.approx(20, abs=2) for effect in effects)
     not_run = found["angular thomas", "angular"]
-    assert not_run["verdict"] == claims.OPEN and not not_run["effects"] and claims.word(not_run) == "not run"
+    assert not_run["verdict"] == claims.OPEN and not not_run["effects"] and evidence_page.word(not_run) == "not run"
     without = claims.judged(rows, oracle={"gap": None})
     assert {claim["verdict"] for claim in without} == {claims.NOTHING}
 
@@ -255,18 +261,28 @@ def numbers(text: str) -> list[str]:
 
 def test_page_is_generated_from_its_json() -> None:
     report = json.loads((ROOT / "docs" / "evidence.json").read_text(encoding="utf-8"))
-    assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == claims.page(report)
-    assert claims.PLANTED in report and report.keys() <= {claims.PLANTED, claims.ICONS, claims.LITE2, claims.PIXELS}
-    for name, part in report.items():
-        assert (part["oracle"] is None) == (name != claims.PLANTED)
+    assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == evidence_page.page(report)
+    assert report.keys() == {claims.EXPERIMENT, claims.ICONS, claims.LITE2, claims.PIXELS}
+    icons = [(claims.CLAIMS, part) for name, part in report.items() if name != claims.EXPERIMENT]
+    of_task = {task.folder: claims_of(task) for task in tasks()}
+    trained = [(of_task[folder], part) for folder, part in report[claims.EXPERIMENT].items()]
+    assert all(part["oracle"] is None for _, part in icons) and all(part["oracle"] for _, part in trained)
+    for claimed, part in [*icons, *trained]:
         for claim in part["claims"]:
-            said = claims.verdict(claims.primary_of(claim), claim.get("margin"), part["oracle"])
+            primary, edge = claims.primary_of(claim), bool(claim.get("edge"))
+            said = claims.verdict(primary, claim.get("margin"), part["oracle"], edge=edge)
             assert claim["verdict"] == said, "a verdict that the rule does not give"
         assert [(claim["row"], claim["says"]) for claim in part["claims"]] == [
-            (claim.row, claim.says) for claim in claims.CLAIMS
+            (claim.row, claim.says) for claim in claimed
         ]
         effects = [effect for claim in part["claims"] for effect in claim["effects"]]
-        assert effects and all(effect["low"] <= effect["difference"] <= effect["high"] for effect in effects)
+        assert all(effect["low"] <= effect["difference"] <= effect["high"] for effect in effects)
+
+
+def test_experiment_is_read_from_its_finished_runs() -> None:
+    """The page's figures of the experiment are those of the files beside it."""
+    report = json.loads((ROOT / "docs" / "evidence.json").read_text(encoding="utf-8"))
+    assert experiment_report.part(evidence.RESULTS / claims.EXPERIMENT) == report[claims.EXPERIMENT]
 
 
 def test_training_icons_repeated_in_val_or_test_are_dropped(tmp_path: Path) -> None:
@@ -387,70 +403,6 @@ def test_figures_of_recorded_claim_are_in_its_note(claim: claims.Recorded) -> No
 
 
 @pytest.mark.slow
-def test_evidence_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gensim")
-    data, out = tmp_path / "data" / "flickr8k", tmp_path / "out"
-    (data / "images").mkdir(parents=True)
-    made_data.write_topics(data)
-    rows = [json.loads(line) for line in (data / "pairs.jsonl").read_text().splitlines()]
-    made_data.write_rows(
-        data / "captions.jsonl", [{**row, "split": row["split"].replace("test", "val")} for row in rows]
-    )
-    for row in rows:
-        (data / row["image"]).rename(data / "images" / row["image"])
-    with np.load(data / "features.npz") as file:
-        names, pooled = file["names"], file["pooled"]
-    np.savez(data / "mobilenet_pooled.npz", names=names, pooled=pooled)
-    np.savez(tmp_path / "grid.npz", names=names, grid=np.stack([pooled, -pooled], axis=1))
-    monkeypatch.setenv("SUBTEXT_DATA", str(data.parent))
-    clusters = {"topics": made_data.TOPICS, "visual_clusters": made_data.TOPICS, "neighbours": 20, "seed": 0}
-    for name, value in {
-        "HELD_OUT": 60,
-        "NEIGHBOURS": 20,
-        "EPOCHS": {claims.PLANTED: 2},
-        "CLUSTERS": clusters,
-        "C": (5, 20),
-    }.items():
-        monkeypatch.setattr(evidence, name, value)
-    words = [
-        "--data",
-        "planted",
-        "--out",
-        out,
-        "--results",
-        tmp_path / "results",
-        "--grid",
-        tmp_path / "grid.npz",
-        "--seeds",
-        0,
-        1,
-    ]
-    rows = ["--rows", "diversity", "diversity permuted"]
-    first = script(*words, *rows)
-    assert "AUC: diversity of images" in first and "6 of 6 runs done, about 0.0 hours of a core left" in first
-    report = json.loads((out / "evidence.json").read_text())
-    part = report[claims.PLANTED]
-    assert part["data"]["accepted"] and part["rows"].keys() == {"diversity", "diversity permuted"}
-    figures = part["rows"]["diversity"]
-    assert {
-        "text_to_image/recall@10/abstract",
-        "image_to_text/20_way@1/literal",
-        "text/neighbours_kept/abstract",
-    } <= figures.keys()
-    assert all(len(values) == 2 for values in figures.values())
-    judged = {claim["says"]: claim for claim in part["claims"] if claim["effects"]}
-    assert len(judged[claims.CLAIMS[0].says]["effects"]) == 3, "against the permuted weights, in three parts"
-    assert {claim["verdict"] for claim in part["claims"]} == {claims.NOTHING}, "no oracle was trained"
-    assert (out / "evidence.md").read_text() == claims.page(report) and (out / "evidence.png").stat().st_size > 1000
-    with monkeypatch.context() as patch:
-        patch.setattr(st, "train", lambda *rest, **options: pytest.fail("trained again"))
-        again = script(*words, *rows)
-    assert (
-        json.loads((out / "evidence.json").read_text()) == report and again.splitlines()[-1] == first.splitlines()[-1]
-    )
-
-
-@pytest.mark.slow
 def test_icons_report_is_written_from_features(
     tmp_path: Path, icons: Path, script: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,11 +416,11 @@ def test_icons_report_is_written_from_features(
     assert unevenness.count("\n|") == 1 + 1 + len(evidence.FORMS)
     done = script(*words, "--rows", "uniform", "diversity", "--seeds", 0, "--beside", beside)
     report = json.loads((out / "evidence.json").read_text())
-    planted = json.loads(beside.read_text(encoding="utf-8"))[claims.PLANTED]
-    assert report[claims.PLANTED] == planted and report[claims.ICONS]["rows"].keys() == {"uniform", "diversity"}
+    experiment = json.loads(beside.read_text(encoding="utf-8"))[claims.EXPERIMENT]
+    assert report[claims.EXPERIMENT] == experiment and report[claims.ICONS]["rows"].keys() == {"uniform", "diversity"}
     assert done.startswith(described) and (out / "evidence.png").stat().st_size > 1000
     page = (out / "evidence.md").read_text()
-    assert page == claims.page(report) and page.count("DIVERSITY beats uniform weights") == 2
+    assert page == evidence_page.page(report) and page.count("| DIVERSITY beats uniform weights") == 2
     sizes = report[claims.ICONS]["trained"]
     assert sizes.keys() == {"diversity"} and len(sizes["diversity"]) == 1 and 0 < sizes["diversity"][0][0] <= 1
     run = json.loads((evidence.run_folder(out, "diversity", 0, 2e-3) / "run.json").read_text())
@@ -504,11 +456,11 @@ def test_icons_report_is_written_from_pixels(
     assert "features" not in run["data"] or run["data"]["features"] is None
     report = json.loads((out / "evidence.json").read_text())
     page = (out / "evidence.md").read_text()
-    assert page == claims.page(report)
+    assert page == evidence_page.page(report)
     assert "from images of 48 pixels with the rest (1 seeds, 1 epochs)" in " ".join(page.split())
-    line = next(line for line in page.splitlines() if "DIVERSITY beats uniform weights" in line)
+    line = next(line for line in page.splitlines() if "DIVERSITY beats uniform weights" in line and "Gamma" not in line)
     number = next(n for n, claim in enumerate(claims.CLAIMS) if "DIVERSITY beats uniform weights" in claim.says)
-    assert line.endswith(f"| {claims.word(report[claims.PIXELS]['claims'][number])} |") and "| not run |" in page
+    assert line.endswith(f"| {evidence_page.word(report[claims.PIXELS]['claims'][number])} |") and "| not run |" in page
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from reproduce import topics
-from reproduce.experiment import rows, runs, sets
+from reproduce import claims, topics
+from reproduce.experiment import report, rows, runs, sets
 from reproduce.experiment.rows import Oracle
 from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.evaluation import evaluate_scores
@@ -146,3 +146,61 @@ def test_sign_of_an_effective_size_is_found_by_bisection(monkeypatch: pytest.Mon
         weighting = Neighbourhood(32.0, batch=32, sign=sign, combine=rows.FORMS[spec.form])
         assert 100 * topics.effective_size(*scores, weighting, batch=256) == pytest.approx(spec.size, abs=0.1)
         assert sign < 0, "more weight where neighbours are diverse"
+
+
+def finished_runs(folder: Path, best: dict[str, float]) -> None:
+    """Runs of the main set on linear maps: of a row the mean rank of the right item of abstract pairs, of 400 others.
+
+    A row "last" is best at the last rate.
+    """
+    task = next(task for task in runs.tasks() if task.folder == "topics-25-linear")
+    rng = np.random.default_rng(5)
+    abstract = np.arange(600) % 4 == 0
+    known = {"abstract": abstract, "literal": ~abstract, "clusters": np.arange(600) // 2}
+    folder.mkdir()
+    np.savez(folder / "topics-25.npz", **known)
+    for row, place in best.items():
+        at = 4 if row == "discrepancy images 75" else 2
+        for number, rate in enumerate(runs.RATES):
+            if abs(number - at) > 1:
+                continue
+            for seed in task_seeds(task, number == at):
+                ranks = np.ceil(rng.exponential(np.where(abstract, place, 10.0), (2, 600)))
+                made = runs.Finished(
+                    rsum=100.0 - abs(number - at),
+                    epochs=9.0,
+                    seconds=1.0,
+                    sign=-3.0,
+                    sizes=np.array([70.0, 75.0]) / 100 if row.startswith("div") else np.zeros(0),
+                    ranks=np.clip(ranks, 1, 401).astype(np.float32),
+                    others=np.full((2, 600), 400, dtype=np.int32),
+                    described=np.zeros(0, dtype=np.float32),
+                )
+                made.write(runs.result_file(folder, task, row, seed, rate))
+
+
+def task_seeds(task: runs.Task, best: bool) -> tuple[int, ...]:
+    return runs.seeds_of(task) if best else runs.SEARCHING
+
+
+def test_report_judges_finished_rows_beside_the_oracle(tmp_path: Path) -> None:
+    places = {"uniform": 60.0, "oracle": 15.0, "oracle permuted": 60.0, "diversity images 75": 25.0}
+    places |= {"diversity images 75 permuted": 60.0, "discrepancy images 75": 25.0}
+    finished_runs(tmp_path / "results", {**places, "discrepancy images 75 permuted": 60.0})
+    found = report.part(tmp_path / "results")
+    assert found.keys() == {"topics-25-linear"}
+    part = found["topics-25-linear"]
+    assert part["oracle"]["gap"] > 10 and part["oracle"]["low"] > 0 and part["waiting"] == ["hardest"]
+    by_row = {claim["row"]: claim for claim in part["claims"]}
+    assert by_row["diversity images 75"]["verdict"] == claims.HOLDS
+    assert by_row["discrepancy images 75"]["verdict"] == claims.OPEN, "its best rate is the last"
+    assert by_row["discrepancy images 75"]["edge"] == ["discrepancy images 75"]
+    assert 0.3 < report.recovered(part, "diversity images 75") < 1
+    right = np.mean(part["rows"]["diversity images 75"]["abstract"]) - np.mean(part["rows"]["uniform"]["abstract"])
+    above = part["rows"]["diversity images 75"]["above uniform"]["abstract"]
+    assert above["difference"] == pytest.approx(right) and above["low"] < right < above["high"]
+    weak = {**places, "oracle": 59.0}
+    finished_runs(tmp_path / "weak", weak)
+    weak_part = report.part(tmp_path / "weak")["topics-25-linear"]
+    assert {claim["verdict"] for claim in weak_part["claims"]} == {claims.NOTHING}
+    assert report.recovered(weak_part, "diversity images 75") is None

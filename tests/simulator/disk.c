@@ -2,11 +2,13 @@
 
 The record is a file of entries: letter, length of path, path, offset, length of data, data. Letters:
 w: data at an offset; t: cut to a length (the offset); c: made; f: flushed to the disk, with its whole content; s: a
-folder, flushed; r: renamed to the path in data; u: removed; m: folder made; d: folder removed. Only after record_to() something is recorded. */
+folder, flushed; r: renamed to the path in data; u: removed; m: folder made; d: folder removed. Only after record_to() something is recorded. The last
+thing that a killed process did may be missing: it was not confirmed to anybody. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,11 @@ folder, flushed; r: renamed to the path in data; u: removed; m: folder made; d: 
 
 static int out = -1;
 static char root[4096];
+
+static long left = 0;
+
+/* The process is killed behind its n-th write, flush or change of names from now on. */
+void die_after(long writes) { left = writes; }
 
 static ssize_t (*plain_write)(int, const void *, size_t);
 
@@ -38,6 +45,7 @@ static void all(const void *data, size_t length) {
 
 static void entry(char letter, const char *path, uint64_t offset, const void *data, uint64_t length) {
     if (out < 0 || strncmp(path, root, strlen(root))) return;
+    if (left && !--left) kill(getpid(), SIGKILL);
     int kept = errno;
     uint64_t size = strlen(path);
     char *whole = malloc(25 + size + length);

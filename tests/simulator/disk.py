@@ -31,11 +31,19 @@ def library() -> Path | None:
     return built
 
 
-def record(folder: Path, log: Path) -> None:
-    """From now on this process records what it writes below a folder; it has to run with the recorder preloaded."""
+def record(folder: Path, log: Path, *, most: int = 0) -> None:
+    """From now on this process records what it writes below a folder; it has to run with the recorder preloaded.
+
+    Args:
+        folder: The folder.
+        log: The record; os.devnull where only `most` counts.
+        most: Writes, flushes and changes of names after which the process is killed; 0 for never.
+    """
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
     os.set_inheritable(descriptor, True)
-    ctypes.CDLL(None).record_to(descriptor, os.fsencode(folder.resolve()))
+    recorder = ctypes.CDLL(None)
+    recorder.record_to(descriptor, os.fsencode(folder.resolve()))
+    recorder.die_after(ctypes.c_long(most))
 
 
 @dataclass

@@ -65,6 +65,16 @@ FAULTS = {
     "filters that keep former values": Fault(
         FOLDER, 'rows)\n        self.add_to("facets", -', 'rows[1:])\n        self.add_to("facets", -'
     ),
+    "a folder that is guessed anew": Fault("data/config.py", "            form=self.form,\n", ""),
+    "a change of two commits": Fault(
+        FOLDER,
+        "            yield\n            self.count_change()\n",
+        "            yield\n        with self.tables.transaction(write=True):\n            self.count_change()\n",
+    ),
+    "an order of jobs by the clock": Fault(
+        "api/index/maintain.py", "        jobs = journal(view)\n    sources",
+        "        jobs = sorted(journal(view), key=lambda job: job.finished or job.started)\n    sources",
+    ),
 }  # fmt: skip
 
 

@@ -44,6 +44,8 @@ MODELS: dict[str, tuple[Any, Any]] = {}
 """Folder of a run -> its model and its record, opened once for all children."""
 VECTORS: dict[tuple[str, str, bytes | str], np.ndarray] = {}
 """Letter of the model, side, and content -> vectors."""
+OTHERS = ("@eaDir", "other index")
+"""Folders whose files are no items: of a system, and another index."""
 WORDS = "river gavel market harbour tower bridge garden window winter letter".split()  # noqa: SIM905
 
 
@@ -184,23 +186,21 @@ def dying(number: int) -> Callable[[], None]:
     return arm
 
 
-def dying_at_flush(number: int) -> Callable[[], None]:
-    """The process kills itself at its n-th flush, rename or removal by Python, or commit of SQLite."""
+def dying_at_statement(number: int) -> Callable[[], None]:
+    """The process kills itself before its n-th statement to PostgreSQL."""
 
     def arm() -> None:
-        left = [number]
+        import psycopg
 
-        def counting(plain: Any) -> Any:
-            def run(*words: Any, **options: Any) -> Any:
-                left[0] -= 1
-                if left[0] <= 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return plain(*words, **options)
+        left, plain = [number], psycopg.Cursor.execute
 
-            return run
+        def run(*words: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*words, **options)
 
-        for name in ("fsync", "rename", "replace", "unlink", "rmdir"):
-            setattr(os, name, counting(getattr(os, name)))
+        psycopg.Cursor.execute = run  # type: ignore[method-assign]
 
     return arm
 
@@ -275,7 +275,7 @@ class Life:
 
     def some(self, folder: Path) -> Path | None:
         found = sorted(p for p in folder.rglob("*.bmp") if p.is_file() and not p.is_symlink() and p not in LOCKED)
-        found = [p for p in found if not any(part.startswith((".", "@")) for part in p.relative_to(folder).parts)]
+        found = [p for p in found if not any(it.startswith((".", *OTHERS)) for it in p.relative_to(folder).parts)]
         return self.draws.choice(found) if found else None
 
     def add_photo(self) -> str:
@@ -294,8 +294,7 @@ class Life:
 
     def rename_folder(self) -> str:
         found = sorted(self.photos.iterdir()) if self.photos.is_dir() else []
-        own = ("@eaDir", "other index")
-        folders = [p for p in found if p.is_dir() and not p.is_symlink() and p.name not in own]
+        folders = [p for p in found if p.is_dir() and not p.is_symlink() and p.name not in OTHERS]
         if not folders:
             return "nothing"
         self.count += 1
@@ -434,7 +433,7 @@ class Life:
         """Id -> bytes of the photos; ids of those that cannot be read; and whether there is anything at all."""
         names: dict[int, list[tuple[bool, str]]] = {}
         for parent, folders, files in os.walk(self.photos):
-            folders[:] = [name for name in folders if name not in ("@eaDir", "other index")]
+            folders[:] = [name for name in folders if name not in OTHERS]
             for name in files:
                 path = Path(parent, name)
                 if path.suffix == ".bmp" and not name.startswith(".") and (path.is_file() or path.is_symlink()):
@@ -521,17 +520,19 @@ class Life:
         losing = self.losing and self.store == "folder" and Path(self.index).exists() and self.draws.random() < 0.3
         if not killing and not losing:
             return child(work)
-        log, copy = self.place / "record", self.place / "before"
+        log, copy, place = self.place / "record", self.place / "before", Path(self.index.removeprefix("lance://"))
         if losing:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(self.index, copy)
-        arms = list[Callable[[], None]]()
-        if losing:
-            arms.append(lambda: disk.record(Path(self.index), log))
-        if killing:
-            number = int(2 ** self.draws.uniform(0, 17))
-            at_call = dying(number), dying_at_flush(1 + number % 25)
-            arms.append(at_call[self.draws.random() < 0.5 or self.losing])
+        number, arms = int(2 ** self.draws.uniform(0, 17)), list[Callable[[], None]]()
+        at_write = self.losing and self.store != "postgresql" and (losing or self.draws.random() < 0.6)
+        if at_write:
+            most = int(2 ** self.draws.uniform(0, 9)) if killing else 0
+            arms.append(lambda: disk.record(place, log if losing else Path(os.devnull), most=most))
+        elif killing and self.store == "postgresql" and self.draws.random() < 0.6:
+            arms.append(dying_at_statement(1 + number % 150))
+        elif killing:
+            arms.append(dying(number))
         outcome = child(work, kill=lambda: [arm() for arm in arms] and None)
         if losing and log.exists():
             self.close()  # No process outlives the machine.
@@ -623,10 +624,10 @@ class Life:
 
         self.do("compact", lambda: compact_index(self.index), self.state, refused=False)
         if self.trace[-1] == "compact: done" and self.store == "folder":
-            content = b"".join(p.read_bytes() for p in sorted(Path(self.index).rglob("*")) if p.is_file())
             kept = {word for words, _ in self.state.texts.values() for word in words.split()}
-            left = {word.decode() for word in re.findall(rb"only\d+x\d+x", content)} - kept
-            self.require(not left, f"what was deleted is still on the disk: {left}")
+            for file in filter(Path.is_file, sorted(Path(self.index).rglob("*"))):
+                left = {word.decode() for word in re.findall(rb"only\d+x\d+x", file.read_bytes())} - kept
+                self.require(not left, f"what was deleted is still on the disk: {left} in {file}")
         return ""
 
     def move_model(self) -> str:
@@ -858,8 +859,8 @@ class Life:
         self.require(
             set(found["low"]) == low and set(found["town"]) == town, f"filters: {found['low']} {found['town']}"
         )
-        paths = {str(self.path_of(source)) for source in state.sources}
-        self.require(set(found["sources"]) == paths, f"an update reads {found['sources']}, not {paths}")
+        paths = [str(self.path_of(source)) for source in state.sources]
+        self.require(found["sources"] == paths, f"an update reads {found['sources']}, not {paths}")
         run = run_of(self.runs, state.model).name
         self.look({side: sorted(getattr(state, side)) for side in ("images", "texts")}, found["nearest"])
         self.require(Path(found["run"]).name == run, f"the index has the model {found['run']}, not {run}")

@@ -225,13 +225,12 @@ def _of_files(work: EvaluationSubject, train_split: str | None, files: Files) ->
 
     pairs, split = read_split(work)
     output = read_output(files, pairs)
-    path = files.scores or files.image_embeddings
-    assert path is not None
     kind: Literal["score matrix", "set of vectors"] = "set of vectors" if output.scores is None else "score matrix"
     about = {"model": output.about, "data": work.sources.name}
     train, result = _named_split(work, train_split, pairs), output.evaluate(gallery_of(pairs))
     vectors_or_scores = (output.images, output.texts, output.scores)
-    return _Subject(work, path.name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
+    name = Path(output.about.get("scores") or output.about["image_embeddings"]).name
+    return _Subject(work, name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
 
 
 def _recorded_split(record: Record, audited: Dataset, sources: DataConfig) -> tuple[Dataset | None, str]:

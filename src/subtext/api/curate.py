@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
-from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
+from subtext.api.options import (
+    DEFAULTS,
+    DataOptions,
+    ModelOptions,
+    OnProgress,
+    OptionalRun,
+    Pretrained,
+    Run,
+    TextPrompt,
+)
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, Setting
-from subtext.report.progress import meter, say
+from subtext.report.progress import meter, say, with_progress
 from subtext.report.text_table import Cell, Report, shortened, table
 from subtext.settings import Interval, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, json_text
@@ -82,8 +92,9 @@ class Curation(Report):
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def curate(
-    data: Annotated[str | Path | Dataset, "Data set to curate.", Metavar("DATA")],
+    data: Annotated[str | Path | Dataset | Rows, "Data set to curate.", Metavar("DATA")],
     *,
     run: OptionalRun = None,
     model: Pretrained = None,
@@ -112,6 +123,7 @@ def curate(
         OptionGroup("Measure")
     ] = None,
     split: Annotated[str, "Split to curate; all: the complete data set.", OptionGroup("Data")] = "all",
+    progress: OnProgress = None,
     **options: Unpack[ModelOptions],
 ) -> Curation:  # fmt: skip
     """Find mismatched pairs, duplicates, leaks between splits, and unusual images and texts.
@@ -136,6 +148,8 @@ def curate(
         mismatch_threshold: Leave out pairs with at least this probability of a mismatch.
         labels: Noise labels of `subtext data corrupt`: measure how well they are found.
         split: Split to curate; all: the complete data set.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
             `--help` lists them.
 
@@ -166,8 +180,8 @@ def curate(
     opened = opened.to_means("curate")
     vectors = opened.embed(work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
-    with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as progress:
-        judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=work.workers, progress=progress)
+    with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as checked:
+        judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=work.workers, progress=checked)
     why = left_out(judgement, drop or DROP, least=mismatch_threshold)
     out_mask = np.array([bool(reasons) for reasons in why])
     report = _report(judgement, why, opened, work, truth)
@@ -525,7 +539,7 @@ class PairScores(Report):
 
 @command(defaults=DEFAULTS)
 def score(
-    pairs: Annotated[str | Path | Dataset, "Pairs to score: a data set.", Metavar("PAIRS")],
+    pairs: Annotated[str | Path | Dataset | Rows, "Pairs to score: a data set.", Metavar("PAIRS")],
     *,
     run: OptionalRun = None,
     model: Pretrained = None,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import EvaluationSubject, ModelSource, open_subject
-from subtext.api.options import DEFAULTS, DataOptions, OptionalRun, Pretrained, TextPrompt
+from subtext.api.options import DEFAULTS, DataOptions, OnProgress, OptionalRun, Pretrained, TextPrompt
 from subtext.errors import ArgumentError
+from subtext.report.progress import with_progress
 from subtext.report.text_table import Report
 from subtext.settings import Metavar, OptionGroup, command
 from subtext.text_helpers import counted, size
@@ -104,6 +105,7 @@ class EmbeddedDataset(Report):
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def embed(
     run: OptionalRun = None,
     *,
@@ -113,6 +115,7 @@ def embed(
     out: Annotated[
         str | Path | None, "A .npz or .parquet file to write.", OptionGroup("Output"), Metavar("FILE")
     ] = None,
+    progress: OnProgress = None,
     **options: Unpack[DataOptions],
 ) -> EmbeddedDataset:
     """Compute the vectors of a data set's images and texts, and write them to a file.
@@ -130,6 +133,8 @@ def embed(
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split to embed; all: the complete data set.
         out: A .npz or .parquet file to write.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
             `--help` lists them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,10 @@ from subtext.api.load import (
 )
 from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
+from subtext.data.objects import Arrays, Rows
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
-from subtext.report.progress import meter, say
-from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command, require_path
+from subtext.report.progress import meter, say, with_progress
+from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command, named_fields, require_path
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -44,18 +46,23 @@ _EXTERNAL, _FILE = OptionGroup("Any model's output"), Metavar("FILE")
 
 
 Scores = Annotated[
-    str | Path | None, "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
+    "str | Path | Arrays | None", "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
 ]
-ImageEmbeddings = Annotated[str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE]
-TextEmbeddings = Annotated[str | Path | None, "Vectors of the texts; can be the same file.", _EXTERNAL, _FILE]
+ImageEmbeddings = Annotated[
+    "str | Path | Arrays | None", "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
+]
+TextEmbeddings = Annotated[
+    "str | Path | Arrays | None", "Vectors of the texts; can be the same file.", _EXTERNAL, _FILE
+]
 SubjectData = Annotated[
-    "str | Path | Dataset | DataConfig | None",
+    "str | Path | Dataset | Rows | DataConfig | None",
     "Data set: a file or folder. Default: that of the run.",
     OptionGroup("Data"),
     Unfold(DataConfig(), without=("train_split", "val_split")),
 ]
 
 
+@named_fields()
 @dataclass(frozen=True)
 class ComputeConfig:
     """How a model is loaded and run.
@@ -79,25 +86,27 @@ class ComputeConfig:
     ] = None
 
 
+@named_fields()
 @dataclass(frozen=True)
 class ExternalConfig:
-    """What files of scores or vectors do not say themselves.
+    """What files, or arrays, of scores or vectors do not say themselves.
 
     Args:
-        image_ids: File with the names of the images, one per line.
-        text_ids: File with the names of the texts, one per line.
+        image_ids: File with the names of the images, one per line; or a list of them.
+        text_ids: File with the names of the texts, one per line; or a list of them.
         similarity: Of vectors: "cosine", or "dot" as they are.
     """
 
     image_ids: Annotated[
-        str | Path | None, "Names of images, one per line, if the file has none.", _EXTERNAL, _FILE
+        str | Path | Sequence[str] | None, "Names of images, one per line, if the file has none.", _EXTERNAL, _FILE
     ] = None
-    text_ids: Annotated[str | Path | None, "Names of texts, one per line, if the file has none.", _EXTERNAL, _FILE] = (
-        None
-    )
+    text_ids: Annotated[
+        str | Path | Sequence[str] | None, "Names of texts, one per line, if the file has none.", _EXTERNAL, _FILE
+    ] = None
     similarity: Annotated[Literal["cosine", "dot"], "Similarity of embeddings.", _EXTERNAL] = "cosine"
 
 
+@named_fields()
 @dataclass(frozen=True)
 class SecondStage:
     """A second model, which re-ranks the top candidates of the first.
@@ -110,10 +119,11 @@ class SecondStage:
 
     run: AnyPath
     candidates: tuple[int, ...] = (100,)
-    features: str | Path | None = None
+    features: str | Path | Arrays | None = None
 
 
 @command
+@with_progress
 def evaluate(
     model: AnyPath | ModelSource | None = None,
     data: SubjectData = None,
@@ -128,6 +138,7 @@ def evaluate(
     rerank: AnyPath | SecondStage | None = None,
     config: ComputeConfig = ComputeConfig(),
     quiet: opt.Quiet = False,
+    progress: opt.OnProgress = None,
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
@@ -143,14 +154,18 @@ def evaluate(
         metrics: Metrics, as objects or names: [Recall(1, 5, 10), CWay(20), ASP("tfidf")], or ["recall@10", "20-way",
             "asp:tfidf"]; see `subtext.evaluation.metrics`. None for recall at 1, 5 and 10, ranks and ties.
         protocol: Ties, folds, bootstrap and seed; None for `Protocol()`.
-        scores: File with scores of images x texts with ids: npz, npy, safetensors or parquet.
-        image_embeddings: File with vectors of the images with ids, in the same formats.
+        scores: File with scores of images x texts with ids: npz, npy, safetensors or parquet; or an array or tensor,
+            with the ids in `external`, or as {"scores": array, "image_ids": [...], "text_ids": [...]}.
+        image_embeddings: File with vectors of the images with ids, in the same formats; or arrays, as `DataConfig`
+            takes features.
         text_embeddings: File with vectors of the texts; can be the same file.
         external: Ids of the items, if the files have none, and the similarity of vectors.
         rerank: The run of a second model, which re-ranks the top 100 candidates of the first. Use a `SecondStage` for
             another number of candidates.
         config: Device, batch size and precision, and the prompt of a pretrained model.
         quiet: Show no progress.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
 
     Returns:
         Figures with intervals and notes. A notebook shows them as a table; `save` and `save_queries` write them to
@@ -200,30 +215,30 @@ class Files:
     """The output of another program: one file of scores, or two of vectors (which may be the same).
 
     Attributes:
-        scores: File of an (I T) matrix; None for vectors.
-        image_embeddings: File of (I D) vectors; None for scores.
-        text_embeddings: File of (T D) vectors; None for scores.
-        image_ids: Files of names, where those do not hold them.
+        scores: File of an (I T) matrix, or arrays in memory; None for vectors.
+        image_embeddings: File of (I D) vectors, or arrays; None for scores.
+        text_embeddings: File of (T D) vectors, or arrays; None for scores.
+        image_ids: Files or lists of names, where those do not hold them.
         text_ids: See `image_ids`.
         similarity: Of vectors: "cosine", or "dot" as they are.
     """
 
-    scores: Path | None = None
-    image_embeddings: Path | None = None
-    text_embeddings: Path | None = None
-    image_ids: Path | None = None
-    text_ids: Path | None = None
+    scores: Any = None
+    image_embeddings: Any = None
+    text_embeddings: Any = None
+    image_ids: Any = None
+    text_ids: Any = None
     similarity: Literal["cosine", "dot"] = "cosine"
 
 
 def subject_of(
     model: AnyPath | ModelSource | None,
-    data: str | Path | Dataset | DataConfig | None,
+    data: str | Path | Dataset | Rows | DataConfig | None,
     *,
     split: str | None,
-    scores: str | Path | None,
-    image_embeddings: str | Path | None,
-    text_embeddings: str | Path | None,
+    scores: Any,
+    image_embeddings: Any,
+    text_embeddings: Any,
     external: ExternalConfig,
     config: ComputeConfig,
     quiet: bool,
@@ -249,18 +264,18 @@ def subject_of(
     """
     paths = {"scores": scores, "image_embeddings": image_embeddings, "text_embeddings": text_embeddings}
     paths |= {"image_ids": external.image_ids, "text_ids": external.text_ids}
-    files = Files(
-        **{name: Path(path) for name, path in paths.items() if path is not None}, similarity=external.similarity
-    )
-    if (files.image_embeddings is None) != (files.text_embeddings is None) or (files.scores and files.image_embeddings):
+    files = Files(**{name: _path_or_object(value) for name, value in paths.items()}, similarity=external.similarity)
+    if (files.image_embeddings is None) != (files.text_embeddings is None) or (
+        files.scores is not None and files.image_embeddings is not None
+    ):
         name = "text_embeddings" if files.image_embeddings is None else "image_embeddings"
         raise ArgumentError(
             f"{name} needs vectors of images and of texts (one file may hold both) and no scores; give two files of "
             "vectors, or one of scores",
             field=name,
         )
-    has_files = (files.scores or files.image_embeddings) is not None
-    if not has_files and (files.image_ids or files.text_ids):
+    has_files = files.scores is not None or files.image_embeddings is not None
+    if not has_files and (files.image_ids is not None or files.text_ids is not None):
         name = "text_ids" if files.image_ids is None else "image_ids"
         raise ArgumentError(
             f"{name} needs a file of scores or vectors, whose names these are; leave it out", field=name
@@ -299,6 +314,11 @@ def subject_of(
         None if config.cache is None else Path(config.cache),
     )
     return work, files if has_files else None
+
+
+def _path_or_object(value: Any) -> Any:
+    """The path that text names; an object as it is."""
+    return Path(value).expanduser() if isinstance(value, str | os.PathLike) else value
 
 
 def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: ComputeConfig) -> ModelSource:
@@ -426,16 +446,19 @@ def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
                 values = values.take(order, axis=axis)
         # Half precision becomes float32.
         matrix = np.array(values, dtype=np.float64 if values.dtype == np.float64 else np.float32)
-        return ExternalOutput(torch.from_numpy(matrix), None, None, {"scores": str(files.scores)})
+        return ExternalOutput(torch.from_numpy(matrix), None, None, {"scores": str(output.path)})
     first, second = files.image_embeddings, files.text_embeddings
     assert first is not None and second is not None
-    images = _embeddings(read_vectors(first, "image", ids=files.image_ids), pairs.images, files.similarity)
-    texts = _embeddings(read_vectors(second, "text", ids=files.text_ids), pairs.texts, files.similarity)
+    outputs = read_vectors(first, "image", ids=files.image_ids), read_vectors(second, "text", ids=files.text_ids)
+    images = _embeddings(outputs[0], pairs.images, files.similarity)
+    texts = _embeddings(outputs[1], pairs.texts, files.similarity)
     if images.width != texts.width:
         raise DataError(
-            f"images and texts need vectors of one width; {first.name} has {images.width}, {second.name} {texts.width}"
+            f"images and texts need vectors of one width; {outputs[0].path.name} has {images.width}, "
+            f"{outputs[1].path.name} {texts.width}"
         )
-    about = {"image_embeddings": str(first), "text_embeddings": str(second), "similarity": files.similarity}
+    names = {"image_embeddings": str(outputs[0].path), "text_embeddings": str(outputs[1].path)}
+    about = {**names, "similarity": files.similarity}
     return ExternalOutput(None, images, texts, about)
 
 

@@ -6,15 +6,16 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
 from subtext.data.config import IN_MEMORY, DataConfig, Verify
+from subtext.data.objects import Arrays
 from subtext.errors import ArgumentError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
@@ -23,11 +24,15 @@ from subtext.text_helpers import counted, listed, size
 if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
+    from subtext.data.feature_file import FeatureFile
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.manifest import Manifest
+    from subtext.training.journal import History
     from subtext.training.setup import Setup
 
+AnyFeatures: TypeAlias = "str | Path | Arrays | FeatureFile | None"
+"""Precomputed features: a file, or arrays with ids; None for none."""
 CARD = "README.md"
 READING = (
     "data",
@@ -55,6 +60,8 @@ class Run(Report):
         path: Its folder.
         notes: Notes of the training.
         summary: A description of the training; empty for a loaded run.
+        objects: "image", "text", "tokeniser" -> what it was trained with in place of names; its folder does not hold
+            them.
     """
 
     model: Model
@@ -62,6 +69,7 @@ class Run(Report):
     path: Path
     notes: tuple[str, ...] = ()
     summary: str = ""
+    objects: Mapping[str, Any] = field(default_factory=dict)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the run without its log and checkpoints; see `subtext.save_pretrained`.
@@ -84,8 +92,16 @@ class Run(Report):
         from subtext.recipes.build import build
         from subtext.training.setup import BuildContext
 
-        record, context = self.record, BuildContext(assets=self.path / ASSETS, seed=self.record.seed)
+        record = self.record
+        context = BuildContext(assets=self.path / ASSETS, seed=record.seed, objects=self.objects)
         return build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
+
+    @property
+    def history(self) -> History:
+        """The course of the training, an entry for each epoch: `history.plot()` draws it."""
+        from subtext.training.journal import read_history
+
+        return read_history(self.path)
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain data, with the run's folder.
@@ -129,6 +145,7 @@ def load(
     *,
     model: AnyPath | None = None,
     text_prompt: str | None = None,
+    options: Mapping[str, Any] | None = None,
     device: str = "cpu",
 ) -> Model:
     """Load the model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
@@ -138,6 +155,7 @@ def load(
         model: Instead of a run: starter, hub name or folder of a pretrained dual encoder, or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of a pretrained model; {} stands for the text.
+        options: The objects that the run was trained with; see `open_run`.
         device: "cpu", "cuda", "mps" or "auto".
 
     Returns:
@@ -148,7 +166,8 @@ def load(
         RequirementError: If the pretrained model is not available.
         ArgumentError: If `run` and `model` are both None, or both set.
     """
-    opened = ModelSource.of(run, model, text_prompt).open(device=device)[0]
+    source = ModelSource.of(run, model, text_prompt)
+    opened = (source if options is None else replace(source, objects=options)).open(device=device)[0]
     _say_note(opened)
     return opened
 
@@ -166,17 +185,20 @@ from_pretrained = load
 def open_run(
     path: AnyPath,
     *,
-    features: Path | str | None = None,
-    text_features: Path | str | None = None,
+    features: AnyFeatures = None,
+    text_features: AnyFeatures = None,
+    options: Mapping[str, Any] | None = None,
     device: str = "cpu",
 ) -> Run:
     """Open a run: load its model and its record.
 
     Args:
         path: Folder of the run.
-        features: File of image features, instead of the file in the record. A missing file raises an error only when an
-            item is looked up in it.
+        features: File of image features, or arrays with ids (`DataConfig`), instead of the file in the record. A
+            missing file of the record raises an error only when an item is looked up in it.
         text_features: The same for texts.
+        options: The objects that the run was trained with in place of names: {"image": module}. A run that `train` or
+            `open_run` returned brings its own.
         device: "cpu", "cuda", "mps" or "auto".
 
     Returns:
@@ -186,16 +208,25 @@ def open_run(
         CheckpointError: If the folder is not a run, is damaged, or has an unknown recipe.
         DataError: If a feature file cannot be read, or its features have another width than the model needs.
         RecipeError: If `features` or `text_features` is set, but the model does not use such features.
+        RequirementError: If the run was trained with objects that are not given.
     """
     from subtext.recipes.build import reopen
 
-    folder = Path(path).expanduser()
-    model, record = reopen(
-        folder,
-        features=None if features is None else Path(features),
-        text_features=None if text_features is None else Path(text_features),
-    )
-    return Run(model.to(choose_device(device)), record, folder)
+    folder, objects = Path(path).expanduser(), dict(options if options is not None else objects_of_run(path))
+    model, record = reopen(folder, features=features, text_features=text_features, objects=objects)
+    return Run(model.to(choose_device(device)), record, folder, objects=objects)
+
+
+def objects_of_run(run: object) -> Mapping[str, Any]:
+    """The objects that an opened run was trained with.
+
+    Args:
+        run: A Run, or its folder.
+
+    Returns:
+        Option -> object; empty for a folder.
+    """
+    return run.objects if isinstance(run, Run) else {}
 
 
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
@@ -228,12 +259,14 @@ class ModelSource:
         name: Of a pretrained model: a hub name, a folder, or open_clip:ARCHITECTURE/WEIGHTS; "" for a run.
         text_prompt: Words around every text of a pretrained model, {} in its place; "" for none.
         revision: Commit of a hub's model; "" for the newest.
+        objects: Of a run that was trained with objects: option -> object.
     """
 
     run: Path | None = None
     name: str = ""
     text_prompt: str = ""
     revision: str = ""
+    objects: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(run: AnyPath | None, model: AnyPath | None = None, text_prompt: str | None = None) -> ModelSource:
@@ -269,7 +302,7 @@ class ModelSource:
                 field="text_prompt",
             )
         if run is not None:
-            return ModelSource(Path(run))
+            return ModelSource(Path(run), objects=objects_of_run(run))
         if Path(str(model), "run.json").is_file():
             raise ArgumentError(
                 f"model is for pretrained models; {model} is a run; give ", Setting("run", str(model)), field="model"
@@ -313,18 +346,18 @@ class ModelSource:
                 Setting("run", "RUN"),
                 ")",
             )
-        return ModelSource(Path(folder))
+        return ModelSource(Path(folder), objects=objects_of_run(run))
 
     def open(
-        self, *, features: Path | None = None, text_features: Path | None = None, device: str = "cpu"
+        self, *, features: AnyFeatures = None, text_features: AnyFeatures = None, device: str = "cpu"
     ) -> tuple[Model, Record | None]:
         """The model in eval mode, and its record; None for a pretrained model.
 
         Raises the errors of `open_run`.
 
         Args:
-            features: File of image features that replaces the run's; None to keep it.
-            text_features: File of text features that replaces the run's; None to keep it.
+            features: Image features that replace the run's; None to keep these.
+            text_features: Text features that replace the run's; None to keep these.
             device: As for `choose_device`.
 
         Returns:
@@ -335,7 +368,9 @@ class ModelSource:
             ArgumentError: For files of features with a pretrained model.
         """
         if self.run is not None:
-            run = open_run(self.run, features=features, text_features=text_features, device=device)
+            run = open_run(
+                self.run, features=features, text_features=text_features, options=self.objects, device=device
+            )
             return run.model, run.record
         if features is not None or text_features is not None:
             raise ArgumentError(
@@ -524,6 +559,7 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
         ArgumentError: If a pretrained model comes without data.
         RequirementError: If no data is named and none is remembered.
     """
+    from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note
     from subtext.recipes.build import attach
 
@@ -532,13 +568,12 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
         raise ArgumentError(
             "model needs ", Setting("data", "DATA"), ": a pretrained model has no data set of its own", field="model"
         )
-    model, record = work.model.open(
-        features=sources.path("features"), text_features=sources.path("text_features"), device=device
-    )
+    model, record = work.model.open(features=sources.features, text_features=sources.text_features, device=device)
     _say_note(model, quiet=work.quiet)
     if record is not None:
         sources = sources.over(record.data)
-    reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet)
+    by_features = isinstance(model.image.input_spec, FeatureInput)
+    reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet, need_images=not by_features)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
@@ -589,7 +624,14 @@ def require_features(model: Model, pairs: Dataset) -> None:
             branch.input_spec.require_boxes(items.ids, items.values)
 
 
-def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True, quiet: bool = False) -> Dataset:
+def read(
+    sources: DataConfig,
+    *,
+    need_pairs: bool = True,
+    verify: Verify = True,
+    quiet: bool = False,
+    need_images: bool = True,
+) -> Dataset:
     """The pairs, with images decoded once; problems that do not forbid their use go to standard error.
 
     Args:
@@ -597,6 +639,7 @@ def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True,
         need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
         quiet: Show no progress and no notes.
+        need_images: False if the model reads features, so that image files may be missing.
 
     Returns:
         The data set with all its splits.
@@ -607,7 +650,7 @@ def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True,
     """
     from subtext.data.dataset import summarise
 
-    need_images = sources.features is None
+    need_images = need_images and sources.features is None
     with counter("checking images", quiet=quiet or not need_images) as progress:
         reading = sources.read(
             verify=need_images and verify, need_images=need_images, need_pairs=need_pairs, progress=progress

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from subtext.api.load import choose_device
 from subtext.api.options import AnyPath, Device, Images, OnError, Quiet, SplitSeed
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError
 from subtext.report.progress import meter
 from subtext.report.text_table import Cell, Report, shortened, table
@@ -86,7 +87,7 @@ def build_neighbours(
     ] = None,
     seed: Annotated[int | None, "doc2vec, lsa: seed. Default: 0.", _SPACE] = None,
     device: Device = "auto",
-    data: Annotated[str | Path | Dataset, "Data set: a file or folder.", _DATA],
+    data: Annotated[str | Path | Dataset | Rows, "Data set: a file or folder.", _DATA],
     images: Images = None,
     split: Annotated[str, "Split whose texts get neighbours, or all.", _DATA] = "train",
     candidate_split: Annotated[
@@ -222,7 +223,7 @@ class NeighbourReport(Report):
 def show_neighbours(
     graph: Annotated[AnyPath, "Folder of a graph.", _GRAPH, Metavar("GRAPH")],
     *,
-    data: Annotated[str | Path | Dataset | None, "Data set of the graph, if it was moved.", _DATA] = None,
+    data: Annotated[str | Path | Dataset | Rows | None, "Data set of the graph, if it was moved.", _DATA] = None,
     images: Images = None,
     item: Annotated[str | None, "Id of a text, or of an image (its first text).", _OUTPUT, Metavar("ID")] = None,
     top: Annotated[int, "Neighbours to show.", Interval(1), _OUTPUT] = 10,

@@ -7,9 +7,11 @@ of them.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
+from subtext.data.objects import Arrays, Rows
 from subtext.settings import Flag, Interval, Metavar, OptionGroup
 
 if TYPE_CHECKING:
@@ -43,20 +45,20 @@ IndexPretrained = Annotated[
     Metavar("NAME_OR_FOLDER"),
 ]
 IndexData = Annotated[
-    "str | Path | Dataset | None",
+    "str | Path | Dataset | Rows | None",
     "Data set: a file or folder. Default: that of the run, or of an interrupted add.",
     _DATA,
     Metavar("DATA"),
     Flag("--data"),
 ]
-Data = Annotated["str | Path | Dataset | None", "Data set: a file or folder. Default: that of the run.", _DATA]
+Data = Annotated["str | Path | Dataset | Rows | None", "Data set: a file or folder. Default: that of the run.", _DATA]
 Images = Annotated[str | Path | None, "Folder of relative image paths.", _DATA]
 Features = Annotated[
-    str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA
+    str | Path | Arrays | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA
 ]
-TextFeatures = Annotated[str | Path | None, "Precomputed text features, in the same formats.", _DATA]
+TextFeatures = Annotated[str | Path | Arrays | None, "Precomputed text features, in the same formats.", _DATA]
 Columns = Annotated[
-    str | None,
+    str | Mapping[str, str | Sequence[str]] | None,
     "Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default: guessed.",
     _DATA,
     Metavar("ROLE=COLUMN,..."),
@@ -104,6 +106,9 @@ class DataOptions(ModelOptions, total=False):
 
     data: Data
 
+
+OnProgress = Callable[[int, int], None] | None
+"""Called with the numbers of finished items and of all; None for nothing."""
 
 DEFAULTS: dict[str, Any] = {"device": "auto", "batch_size": 128, "workers": 2, "quiet": False, "similarity": "cosine"}
 """The defaults of shared settings; of all others None."""

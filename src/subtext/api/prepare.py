@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.options import Columns, MaxPixels, Quiet, TextFields
 from subtext.data.config import DataConfig
+from subtext.data.objects import Arrays, Rows
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from subtext.data.noise import Planted, TextNeighbours
     from subtext.graphs.graph import Graph
 
-Source = Annotated["str | Path | Dataset", "Data set: a file or folder.", OptionGroup("Data"), Metavar("DATA")]
+Source = Annotated["str | Path | Dataset | Rows", "Data set: a file or folder.", OptionGroup("Data"), Metavar("DATA")]
 Images = Annotated[str | Path | None, "Folder of relative image paths. Default: that of DATA.", OptionGroup("Data")]
 SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", OptionGroup("Data")]
 OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", OptionGroup("Data")]
@@ -37,9 +38,11 @@ def check_dataset(
     data: Source,
     *,
     images: Images = None,
-    features: Annotated[str | Path | None, "Image features: check that they cover DATA.", OptionGroup("Data")] = None,
+    features: Annotated[
+        str | Path | Arrays | None, "Image features: check that they cover DATA.", OptionGroup("Data")
+    ] = None,
     text_features: Annotated[
-        str | Path | None, "Text features: check that they cover DATA.", OptionGroup("Data")
+        str | Path | Arrays | None, "Text features: check that they cover DATA.", OptionGroup("Data")
     ] = None,
     columns: Columns = None,
     text_fields: TextFields = None,
@@ -87,18 +90,17 @@ def check_dataset(
     from subtext.curation.check import check_dataset
 
     paths = DataConfig.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
-    dataset = paths.in_memory or paths.path("data")
-    assert dataset is not None
+    assert paths.data is not None
     with counter("checking images", quiet=quiet or not verify) as progress:
         report = check_dataset(
-            dataset,
+            paths.data,
             name=paths.name,
             images=paths.path("images"),
             split_seed=split_seed,
             on_error=on_error,
             verify=verify,
-            features=paths.path("features"),
-            text_features=paths.path("text_features"),
+            features=paths.features,
+            text_features=paths.text_features,
             columns=columns,
             text_fields=text_fields,
             max_pixels=max_pixels,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import ModelSource, choose_precision, open_run
+from subtext.api.load import AnyFeatures, ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
+from subtext.data.objects import Arrays
 from subtext.errors import ArgumentError, Setting
 from subtext.report.progress import say
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -22,7 +24,7 @@ def open_index(
     *,
     run: AnyPath | None = None,
     model: AnyPath | None = None,
-    features: Path | str | None = None,
+    features: AnyFeatures = None,
     device: str = "cpu",
 ) -> Index:
     """Open a search index with its model.
@@ -60,13 +62,13 @@ def open_index(
         source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
         opened = source.open(device=device)[0]
         from subtext.data.features import FeatureFile
-        from subtext.recipes.build import attach
+        from subtext.recipes.build import attach, expanded
 
         remembered = (store.manifest.data.get(name) for name in ("features", "text_features"))
         of_images, of_texts = (path if path is not None and Path(path).exists() else None for path in remembered)
         for modality, path in (("image", features or of_images), ("text", of_texts)):
             if path is not None:
-                attach(getattr(opened, modality), FeatureFile.open(Path(path).expanduser(), modality), modality)
+                attach(getattr(opened, modality), FeatureFile.open(expanded(path), modality), modality)
         return opened
 
     folder = store.text_side
@@ -90,10 +92,10 @@ _TWO_STAGES = OptionGroup("Two stages")
 @command
 def search(
     index: Annotated[str | Path | Any, "Folder or address of the index.", Metavar("INDEX")],
-    text: Annotated[str | None, "Words that the results should match.", Metavar("QUERY")] = None,
+    text: Annotated[str | list[str] | None, "Words that the results should match.", Metavar("QUERY")] = None,
     *,
-    image: Annotated[str | Path | None, "Image that the results should match.", Metavar("FILE"), _QUERY] = None,
-    features: Annotated[str | Path | None, "Precomputed features of --image.", Metavar("FILE"), _QUERY] = None,
+    image: Annotated[str | Path | Any | None, "Image that the results should match.", Metavar("FILE"), _QUERY] = None,
+    features: Annotated[str | Path | Arrays | None, "Precomputed features of --image.", Metavar("FILE"), _QUERY] = None,
     image_weight: Annotated[
         float, "Weight of --image or --like; the text has 1 minus this weight.", Interval(0, 1), _QUERY
     ] = 0.5,
@@ -156,7 +158,7 @@ def search(
     ] = None,
     model: IndexPretrained = None,
     device: Device = "auto",
-) -> Answer:
+) -> Answer | list[Answer]:
     """Search an index with text, an image, items of the index, or a combination.
 
     In QUERY, a minus marks what to rank lower: -snow, -"a dog". A phrase in quotes is searched word for word.
@@ -174,8 +176,8 @@ def search(
 
     Args:
         index: Folder or address of the index; or an open index.
-        text: Words that the results should match.
-        image: Image that the results should match.
+        text: Words that the results should match. A list of queries is answered as one batch.
+        image: Image that the results should match: a path, bytes, a PIL image or an array (height, width, 3) of uint8.
         features: Precomputed features of `image`.
         image_weight: Weight of the image or `like`, from 0 to 1. The text has 1 minus this weight.
         like: Ids of items of the index that the results should be like.
@@ -203,7 +205,7 @@ def search(
         device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
 
     Returns:
-        The results, best first.
+        The results, best first; for a list of queries, a list of them.
 
     Raises:
         ArgumentError: For contradictory arguments, such as `run` for an open index. Also raises the errors of
@@ -211,6 +213,7 @@ def search(
         RequirementError: If re-ranking cannot compare the two sides, or the second model lacks images or features.
     """
     from subtext.retrieval.index import Query
+    from subtext.retrieval.query import texts_of
     from subtext.retrieval.rerank import CANDIDATES, Reranker
 
     if text is None and image is None and not like:
@@ -221,29 +224,32 @@ def search(
         for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("bf16", bf16)):
             if value is not None:
                 raise ArgumentError(f"{name} needs a second model that re-ranks; leave it out", field=name)
-    path = None if image is None else Path(image)
-    query = Query(
-        text=text,
-        image=path,
-        like=like,
-        not_like=not_like,
-        not_text=not_text,
-        image_weight=image_weight,
-        not_like_weight=not_like_weight,
-        top=top,
-        target=target,
-        where=where,
-        dates=dates,
-        order=order,
-        descending=descending,
-        signals=signals,
-        hubness=hubness,
-        diversity=diversity,
-        min_probability=min_probability,
-        explain=explain,
-    )
+    texts = [text] if text is None or isinstance(text, str) else texts_of(text)
+    queries = [
+        Query(
+            text=each,
+            image=Path(image) if isinstance(image, str | os.PathLike) else image,
+            like=like,
+            not_like=not_like,
+            not_text=not_text,
+            image_weight=image_weight,
+            not_like_weight=not_like_weight,
+            top=top,
+            target=target,
+            where=where,
+            dates=dates,
+            order=order,
+            descending=descending,
+            signals=signals,
+            hubness=hubness,
+            diversity=diversity,
+            min_probability=min_probability,
+            explain=explain,
+        )
+        for each in texts
+    ]
     if rerank is not None:
-        Reranker.check(query)
+        Reranker.check(queries[0])
     if image_weight != 0.5 and (text is None or not (image or like)):
         raise ArgumentError(
             "image_weight needs text together with an image or ",
@@ -253,7 +259,7 @@ def search(
         )
     if descending and order is None:
         raise ArgumentError("descending needs ", Setting("order"), "; leave it out", field="descending")
-    if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
+    if not_like_weight != 0.5 and not (not_like or any(query.understood.not_text for query in queries)):
         raise ArgumentError(
             "not_like_weight needs ",
             Setting("not_like"),
@@ -272,8 +278,9 @@ def search(
         second = open_run(rerank, features=rerank_features, device=device).model
         choose_precision(second, bf16)
         reranker = Reranker(second, str(rerank), candidates or CANDIDATES)
-    answer = opened.answer(query, rerank=reranker)
-    return replace(answer, notes=(*answer.notes, *_incomplete(opened)))
+    answers, notes = opened.answers(queries, rerank=reranker), _incomplete(opened)
+    answers = [replace(answer, notes=(*answer.notes, *notes)) for answer in answers]
+    return answers[0] if text is None or isinstance(text, str) else answers
 
 
 def _incomplete(index: Index) -> list[str]:

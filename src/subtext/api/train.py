@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, choose_device, read
 from subtext.api.options import Quiet
 from subtext.data.config import DataConfig
-from subtext.errors import DataError, RecipeError, Setting
+from subtext.data.objects import Rows
+from subtext.errors import ArgumentError, DataError, RecipeError, Setting
 from subtext.recipes.catalogue import (
     RECOMMENDED,
     methods as known_methods,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 
 _DATA, _RUN = OptionGroup("Data"), OptionGroup("Run")
+CALLS = ("on_step", "on_epoch", "on_end")
+"""Methods of callbacks."""
 Methods = tuple[tuple[str, dict[str, object]], ...]
 
 
@@ -65,7 +68,7 @@ def train(
     /,
     *,
     data: Annotated[
-        str | Path | Dataset | DataConfig,
+        str | Path | Dataset | Rows | DataConfig,
         "Data set: a file or folder.",
         _DATA,
         Metavar("DATA"),
@@ -83,6 +86,7 @@ def train(
     plan: Annotated[Plan | Mapping[str, object], OptionGroup("Training")] = Plan(),
     run: Annotated[RunConfig | Mapping[str, object], _RUN] = RunConfig(),
     dry_run: Annotated[bool, "Build the model, read the data and report sizes, but do not train.", _RUN] = False,
+    callbacks: Sequence[object] = (),
     quiet: Quiet = False,
 ) -> Run:
     """Train a model on pairs of images and texts, and save it in the folder RUN.
@@ -91,16 +95,25 @@ def train(
 
     Args:
         model: The name of a recipe: `subtext train --help` lists them.
-        data: A file, a folder, a Dataset, or a DataConfig. A DataConfig also names features and splits.
+        data: A file, a folder, a Dataset, a table or rows as `subtext.read` takes them, or a DataConfig, which also
+            names features and splits.
         out: Folder of the run. It must be new or empty, unless `run.resume` is set.
         options: Options of the model, as in {"embed_dim": 512}. All other options keep their defaults.
-            `subtext train MODEL --help` lists them.
+            `subtext train MODEL --help` lists them. "image" and "text" may also be objects. A torch module learns: it
+            gets pixels (N, 3, H, W), and of texts the tokens of a "tokeniser" (any function of a list of texts), or a
+            list of texts. A function stays as it is: it gets a list of PIL images, or of texts. Both return vectors
+            (N, D), or (N, P, D) for parts.
         methods: Training methods, applied in this order. A method is a text, such as "hal" or
             "neighbourhoods:graph=graphs/d2v,form=angular"; or a pair of name and options, such as ("neighbourhoods",
             {"form": "angular"}).
         plan: Changes of the model's own plan: Plan(epochs=3), or {"epochs": 3}. Only the named fields change.
         run: Seed, device, checkpoints and logs.
-        dry_run: Build the model and read the data, but do not train. `summary` of the result describes the model.
+        dry_run: Build the model, read the data and compute one loss, but do not train: whatever the training would
+            refuse is refused. `summary` of the result describes the model.
+        callbacks: Objects with some of these methods. `on_step(line)` gets, after each step, a mapping with "step",
+            "epoch", "loss" (mean over the epoch so far), "parts", "lr" and "seconds"; `on_epoch(line)` also the
+            "figures" of the validation; `on_end(run)` the run. An error of a callback ends the training, which can be
+            resumed.
         quiet: Show no progress.
 
     Returns:
@@ -125,9 +138,10 @@ def train(
         ... )  # doctest: +SKIP
     """
     data = DataConfig.of(data)
-    options = dict(options or {})
+    options, objects = split_objects(options or {})
     assert isinstance(plan, Plan) and isinstance(run, RunConfig)  # A mapping has become one.
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
+    require_callbacks(callbacks)
     _require_known(model, options)
     # Before torch is imported and the data is read; beside features a name is refused as such, wherever it is from.
     has_name = model in ("adapt", "clip") and options.get("model", "features") != "features"
@@ -137,7 +151,7 @@ def train(
         require_model(str(options["model"]))
     from subtext.models.checkpoint import RECORD, Record, load_record
     from subtext.recipes.choose import choose_encoders
-    from subtext.training.loop import fit
+    from subtext.training.loop import fit, rehearse
     from subtext.training.run_folder import start_run
 
     folder = Path(out)
@@ -150,18 +164,47 @@ def train(
     earlier = load_record(folder) if run.resume and (folder / RECORD).is_file() else None
     recorded = earlier.arguments if earlier is not None and earlier.model == model else None
     options, chosen = choose_encoders(model, options, _context(pairs, run.seed), recorded=recorded)
-    setup = build_setup(model, options, methods=steps, plan=changes, pairs=pairs, seed=run.seed)
+    setup = build_setup(model, options, methods=steps, plan=changes, pairs=pairs, seed=run.seed, objects=objects)
+    if objects:
+        given = ", ".join(f"'{option}': ..." for option in objects)
+        chosen += [f"the run does not hold {' and '.join(objects)}; open it with open_run(RUN, options={{{given}}})"]
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
-    if dry_run:
-        description = "\n".join([_description(record, setup, pairs), *chosen])
-        return Run(setup.model, record, folder, tuple(chosen), summary=description)
     choose_device(run.device)
+    if dry_run:
+        chosen += rehearse(setup, pairs.train, pairs.val, folder, record=record, run=run)
+        description = "\n".join([_description(record, setup, pairs), *chosen])
+        return Run(setup.model, record, folder, tuple(chosen), summary=description, objects=objects)
     for line in (str(pairs), *chosen):
         say(line, quiet=quiet)
     with training_meter(quiet=quiet) as report:
-        fitted = fit(setup, pairs.train, pairs.val, folder, record=record, run=run, report=report)
+        fitted = fit(setup, pairs.train, pairs.val, folder, record=record, run=run, report=report, callbacks=callbacks)
     notes = (*chosen, *fitted.notes)
-    return Run(fitted.model, fitted.record, folder, notes, summary=_outcome(folder, fitted.record, pairs))
+    result = Run(
+        fitted.model, fitted.record, folder, notes, summary=_outcome(folder, fitted.record, pairs), objects=objects
+    )
+    for each in callbacks:
+        if hasattr(each, "on_end"):
+            each.on_end(result)
+    return result
+
+
+def require_callbacks(callbacks: Sequence[object]) -> None:
+    """Require objects with methods that a training calls.
+
+    Args:
+        callbacks: As for `train`.
+
+    Raises:
+        ArgumentError: For an object without any of them, or with one of the same kind that is spelt otherwise.
+    """
+    if not isinstance(callbacks, list | tuple):
+        raise ArgumentError(f"callbacks needs a list of objects; it got {callbacks!r:.60}", field="callbacks")
+    for each in callbacks:
+        methods = [name for name in dir(each) if name.startswith("on_") and callable(getattr(each, name))]
+        wrong = [name for name in methods if name not in CALLS]
+        if wrong or not methods:
+            got = f"it has {wrong[0]}" if wrong else f"{type(each).__name__} has none"
+            raise ArgumentError(f"a callback needs methods named {', '.join(CALLS)}; {got}", field="callbacks")
 
 
 def flat_arguments(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,6 +284,7 @@ def build_setup(
     plan: Mapping[str, object] | None = None,
     pairs: TrainingData,
     seed: int,
+    objects: Mapping[str, Any] | None = None,
 ) -> Setup:
     """The model with its methods, built for this data and reading its features.
 
@@ -251,6 +295,7 @@ def build_setup(
         plan: Fields that replace those of the model's plan.
         pairs: The training data.
         seed: What the initial weights are drawn from.
+        objects: Option -> what is given as an object.
 
     Returns:
         The setup; its inputs read the files of features.
@@ -259,7 +304,7 @@ def build_setup(
     from subtext.recipes.build import attach, build
 
     image_file, text_file = pairs.image_features, pairs.text_features
-    setup = build(model, options, methods=methods, plan=plan, context=_context(pairs, seed))
+    setup = build(model, options, methods=methods, plan=plan, context=_context(pairs, seed, objects or {}))
     if image_file is not None:
         attach(setup.model.image, image_file, "image")
         spec = setup.model.image.input_spec
@@ -271,7 +316,42 @@ def build_setup(
     return setup
 
 
-def _context(pairs: TrainingData, seed: int) -> BuildContext:
+def split_objects(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of a model, with names in place of objects, and the objects.
+
+    Args:
+        options: As given: "image" and "text" may be modules or functions, "tokeniser" is one.
+
+    Returns:
+        Options as plain values; and "image", "text", "tokeniser" -> object.
+
+    Raises:
+        RequirementError: For an object that cannot be called.
+        RecipeError: For a tokeniser without a text tower that is an object.
+    """
+    objects = {
+        name: options[name]
+        for name in ("image", "text", "tokeniser")
+        if name in options and not (options[name] is None or isinstance(options[name], str))
+    }
+    if not objects and "tokeniser" not in options:
+        return dict(options), {}
+    from subtext.data.given import name_of, require_callable
+    from subtext.recipes.options import GIVEN
+
+    for name, value in objects.items():
+        require_callable(name, value)
+    if "tokeniser" in options and "text" not in objects:
+        raise RecipeError(
+            "tokeniser needs a text tower that reads its tokens, given as a module: options={'text': module, "
+            "'tokeniser': ...}; other text encoders have their own; leave it out",
+            field="tokeniser",
+        )
+    named = {name: f"{GIVEN}{name_of(value)}" for name, value in objects.items()}
+    return {n: named.get(n, value) for n, value in options.items() if n != "tokeniser"}, objects
+
+
+def _context(pairs: TrainingData, seed: int, objects: Mapping[str, Any] | None = None) -> BuildContext:
     """What a recipe builds from."""
     from subtext.training.setup import BuildContext
 
@@ -286,6 +366,7 @@ def _context(pairs: TrainingData, seed: int) -> BuildContext:
         text_features=None if text_file is None else text_file.shape(texts.ids, texts.values),
         texts=tuple(text for text in texts.values if isinstance(text, str)),
         seed=seed,
+        objects=objects or {},
     )
 
 
@@ -317,11 +398,13 @@ def initial_record(
     from subtext.models.checkpoint import Record
     from subtext.recipes.build import recorded_options
 
-    features = None if pairs.image_features is None else pairs.image_features.path
+    file = pairs.image_features
+    features = None if file is None or file.in_memory else file.path
     recorded = replace(
         data.absolute(),
         data=data.absolute().data if isinstance(data.data, Path) else None,
         features=None if features is None else features.expanduser().resolve(),
+        text_features=data.absolute().path("text_features"),
         split_seed=data.split_seed or 0,
         on_error=data.on_error or "raise",
         train_data=None,

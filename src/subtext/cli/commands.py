@@ -181,6 +181,15 @@ COMMANDS: dict[str, CommandEntry] = {
         ),
         function="ensemble_runs",
     ),
+    "interpolate": CommandEntry(
+        summary="Keep the share of an adaptation that is best on the validation split.",
+        examples=(
+            "subtext interpolate runs/adapted --out runs/between",
+            "subtext interpolate runs/adapted --out runs/between --general captions.jsonl --json > curve.json",
+        ),
+        function="interpolate_run",
+        json=True,
+    ),
     "evaluate": CommandEntry(
         summary="Measure the retrieval of a run, or of another model's output, with confidence intervals.",
         examples=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -16,6 +16,7 @@ import numpy as np
 from subtext.data.dataset import Dataset, Items, RowIssue, summarise
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import read_bytes, stored_size
+from subtext.data.objects import Records, Rows
 from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
 from subtext.data.words import guess_language, tokenise
@@ -167,16 +168,16 @@ class CheckReport(Report):
 
 
 def check_dataset(
-    data: Path | Dataset,
+    data: str | Path | Dataset | Records | Rows,
     *,
     name: str = "",
     images: Path | None = None,
     split_seed: int = 0,
     on_error: Literal["raise", "skip"] = "raise",
     verify: bool = True,
-    features: Path | None = None,
-    text_features: Path | None = None,
-    columns: str | None = None,
+    features: Any = None,
+    text_features: Any = None,
+    columns: str | Mapping[str, str | Sequence[str]] | None = None,
     text_fields: str | None = None,
     max_pixels: int | None = None,
     progress: Progress | None = None,
@@ -310,7 +311,7 @@ def _readiness(dataset: Dataset, covered: Sequence[Coverage]) -> tuple[dict[str,
     return reasons, splits
 
 
-def _coverage(path: Path, items: Items, noun: Literal["image", "text"]) -> Coverage:
+def _coverage(path: Any, items: Items, noun: Literal["image", "text"]) -> Coverage:
     """Read the features of all items, split by split; a file that cannot be used covers no split."""
     splits = tuple(map(str, np.unique(items.splits)))
     try:
@@ -328,7 +329,7 @@ def _coverage(path: Path, items: Items, noun: Literal["image", "text"]) -> Cover
         if not split:
             widths = {"pooled": shape.pooled, "grid": shape.grid}
             parts = " and ".join(f"{name} {width}" for name, width in widths.items() if width)
-            return Coverage(f"{path}: features of all {counted(len(items), noun)} ({parts})", True, splits)
+            return Coverage(f"{file.path}: features of all {counted(len(items), noun)} ({parts})", True, splits)
         covered.append(split)
     return Coverage(message, False, tuple(covered))
 

@@ -286,6 +286,31 @@ def parquet_batches(
         yield batch
 
 
+def record_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any] | str]:
+    """The rows of a batch; a cell that cannot be read makes its own row unusable, and no other.
+
+    Args:
+        batch: Of a table.
+
+    Returns:
+        Each row as a dictionary, or the reason why it cannot be read.
+    """
+    try:
+        return batch.to_pylist()
+    except ValueError:
+        pass
+    # A string that is no UTF-8, or a time out of range, makes its own row unusable and no other.
+    values: list[dict[str, Any] | str] = []
+    for row in range(batch.num_rows):
+        try:
+            values += batch.slice(row, 1).to_pylist()
+        except UnicodeDecodeError:
+            values.append("is not valid UTF-8; write it as UTF-8")
+        except ValueError as error:
+            values.append(f"has a value that cannot be read: {_reason(error)[:200]}")
+    return values
+
+
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from subtext.data.objects import Arrays, Records, Rows, records_of
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
-from subtext.settings import Interval, Metavar, OptionGroup, fields_of
+from subtext.settings import Interval, Metavar, OptionGroup, fields_of, named_fields
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
+    from subtext.data.feature_file import FeatureFile
 
 Verify = bool | Callable[[str | bytes, Path], bool]
 """Which images are decoded once when data is read; see `subtext.read`."""
@@ -26,6 +28,7 @@ _RARE = ("columns", "text_fields", "max_pixels")
 _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 
 
+@named_fields()
 @dataclass(frozen=True)
 class DataConfig:
     """The source of images and texts, and the way to read them.
@@ -33,11 +36,13 @@ class DataConfig:
     A field that is None takes its value from the data set or from the run. Paths may be text; `~` is expanded.
 
     Attributes:
-        data: A file or folder, or a Dataset in memory.
+        data: A file or folder, or a Dataset in memory; or a table or rows as `subtext.read` takes them, which are read
+            once, here.
         images: Folder that relative image paths start from.
-        features: Precomputed image features, joined by name.
-        text_features: Precomputed text features.
-        columns: Columns of a table with other names; see `subtext.read`.
+        features: Precomputed image features, joined by name: a file, or arrays with the ids of their rows, as
+            {"ids": [...], "vectors": array}, (array, ids) or {id: vector}.
+        text_features: Precomputed text features, likewise.
+        columns: Columns of a table with other names, as text or a mapping; see `subtext.read`.
         text_fields: Fields with texts of the image.
         train_split: For `subtext.train`: the split to train on.
         val_split: For `subtext.train`: the split that selects the epoch; None for no selection.
@@ -53,14 +58,16 @@ class DataConfig:
         ArgumentError: For data that is neither a path nor a Dataset.
     """
 
-    data: Annotated["str | Path | Dataset | None", "Data set: a file or folder.", _GROUP, Metavar("DATA")] = None
+    data: Annotated["str | Path | Dataset | Rows | None", "Data set: a file or folder.", _GROUP, Metavar("DATA")] = None
     images: Annotated[str | Path | None, "Folder of relative image paths.", _GROUP] = None
     features: Annotated[
-        str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _GROUP
+        str | Path | Arrays | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _GROUP
     ] = None
-    text_features: Annotated[str | Path | None, "Precomputed text features, in the same formats.", _GROUP] = None
+    text_features: Annotated[str | Path | Arrays | None, "Precomputed text features, in the same formats.", _GROUP] = (
+        None
+    )
     columns: Annotated[
-        str | None,
+        str | Mapping[str, str | Sequence[str]] | None,
         "Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default: guessed.",
         _GROUP,
         Metavar("ROLE=COLUMN,..."),
@@ -93,10 +100,17 @@ class DataConfig:
             value = getattr(self, name)
             if isinstance(value, str | os.PathLike):
                 object.__setattr__(self, name, Path(value).expanduser())
-            elif value is not None and not (name == "data" and _is_dataset(value)):
-                needs = "a path or a Dataset" if name == "data" else "a path"
-                advice = "; subtext.read makes a Dataset of rows, and of a data frame" if name == "data" else ""
-                raise ArgumentError(f"{name} needs {needs}; it got a {type(value).__name__}{advice}", field=name)
+            elif name == "data":
+                if value is not None and not _is_dataset(value):
+                    object.__setattr__(self, name, records_of(value))
+            elif name == "images":
+                if value is not None:
+                    raise ArgumentError(f"images needs a path; it got a {type(value).__name__}", field=name)
+            elif value is not None:
+                from subtext.data.feature_file import FeatureFile
+
+                side = "text" if name == "text_features" else "image"
+                object.__setattr__(self, name, FeatureFile.open(value, side, name=name))
         if self.val_split == "none":
             object.__setattr__(self, "val_split", None)
 
@@ -107,12 +121,12 @@ class DataConfig:
 
     @staticmethod
     def of(
-        data: str | os.PathLike[str] | Dataset | DataConfig | None,
+        data: str | os.PathLike[str] | Dataset | Rows | DataConfig | None,
         images: str | Path | None = None,
-        features: str | Path | None = None,
-        text_features: str | Path | None = None,
+        features: str | Path | Arrays | FeatureFile | None = None,
+        text_features: str | Path | Arrays | FeatureFile | None = None,
         *,
-        columns: str | None = None,
+        columns: str | Mapping[str, str | Sequence[str]] | None = None,
         text_fields: str | None = None,
         split_seed: int | None = None,
         on_error: Literal["raise", "skip"] | None = None,
@@ -139,7 +153,7 @@ class DataConfig:
         """
         if not isinstance(data, DataConfig):
             path = Path(data) if isinstance(data, os.PathLike) else data
-            made = DataConfig(path, images, features, text_features, columns, text_fields)
+            made = DataConfig(path, images, features, text_features, columns, text_fields)  # type: ignore[arg-type]
             return replace(made, split_seed=split_seed, on_error=on_error, max_pixels=max_pixels)
         beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
         beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]
@@ -167,9 +181,9 @@ class DataConfig:
         Returns:
             Field -> plain value.
         """
-        values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
-        if not isinstance(self.data, Path):
-            values["data"] = None
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        values |= {name: None for name in _PATHS if not isinstance(getattr(self, name), Path)}
         left_out = ("train_data", "val_data", *(("form",) if self.form is None else ()))
         return {name: value for name, value in values.items() if name not in left_out}
 
@@ -185,7 +199,7 @@ class DataConfig:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as plain JSON values with absolute paths, without the fields for training.
 
-        A data set in memory has the path None, and its fingerprint.
+        A data set in memory has the path None, and its fingerprint; so have features.
 
         Returns:
             Field -> plain value.
@@ -195,9 +209,11 @@ class DataConfig:
         values = {name: value for name, value in self.absolute().plain().items() if name not in _SPLITS}
         # Where nobody named them, they are left out.
         values = {n: value for n, value in values.items() if value is not None or n not in _RARE}
-        if self.data is None or isinstance(self.data, Path):
-            return values
-        return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
+        for name in ("features", "text_features"):
+            if self.path(name) is None and (file := getattr(self, name)) is not None:
+                values[f"{name}_fingerprint"] = file.fingerprint
+        dataset = self.in_memory
+        return values if dataset is None else {**values, "fingerprint": fingerprint(dataset)}
 
     def path(self, name: str) -> Path | None:
         """Get the path of a field: `data`, `images`, `features` or `text_features`.
@@ -213,8 +229,13 @@ class DataConfig:
 
     @property
     def in_memory(self) -> Dataset | None:
-        """The data set if it is in memory, else None."""
-        return None if self.data is None or isinstance(self.data, str | Path) else self.data
+        """The data set if it is in memory, else None; rows are read, without a look at their images."""
+        if isinstance(self.data, Records):
+            if "_read" not in vars(self):
+                object.__setattr__(self, "_read", self.read(need_pairs=False))
+            read: Dataset = vars(self)["_read"]
+            return read
+        return None if self.data is None or isinstance(self.data, str | Path) else self.data  # type: ignore[return-value]
 
     @property
     def name(self) -> str:
@@ -236,7 +257,8 @@ class DataConfig:
         elif self.data is not None and self.data.resolve() != _resolved(remembered.data):
             # Columns were named for one table; another has its own.
             remembered = replace(remembered, columns=None, text_fields=None, form=None)
-        given = {name: value for name, value in vars(self).items() if value is not None and name not in _SPLITS}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _SPLITS}
+        given = {name: value for name, value in values.items() if value is not None}
         return replace(remembered, **given)
 
     def read(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,14 +200,22 @@ class Dataset:
         """Return a table of the pairs. Needs pandas.
 
         Returns:
-            A row per pair: image, text, their ids, split, group and the metadata of both.
+            A row per pair: image, text, their ids, split, group and the metadata of both; a column of the data that has
+            one of these names gets a number: "image_id (2)".
         """
         images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
         columns: dict[str, list[Any]] = {
             "image_id": images.ids, "text_id": texts.ids, "image": list(images.values), "text": list(texts.values),
             "split": images.splits.tolist(), "group": images.groups.tolist(),
         }  # fmt: skip
+        taken = {*columns, *images.metadata, *texts.metadata}
+        renamed: dict[str, str] = {}
+        for name in [name for name in columns if name in images.metadata or name in texts.metadata]:
+            # A column of the data never takes the place of the ids.
+            number = next(number for number in count(2) if f"{name} ({number})" not in taken)
+            renamed[name] = f"{name} ({number})"
         for name, values in (*images.metadata.items(), *texts.metadata.items()):
+            name = renamed.get(name, name)
             before = columns.get(name, [None] * len(self))
             columns[name] = [old if new is None else new for new, old in zip(values, before, strict=True)]
         return frame(columns)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from subtext.data.arrays import (
     rows_by_name,
 )
 from subtext.data.dataset import Items
+from subtext.data.objects import named_arrays, to_array
 from subtext.errors import DataError
 
 FORMATS = "npz, npy, safetensors or parquet"
@@ -88,7 +90,11 @@ class Output:
         return rows_by_name(row_of, items.ids, items.values, self.path)
 
 
-def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | None = None) -> Output:
+Ids: TypeAlias = Path | Sequence[Any] | None
+"""Names of the rows of an array: a file, or a list; None for those that come with the array."""
+
+
+def read_scores(path: Path | Any, *, image_ids: Ids = None, text_ids: Ids = None) -> Output:
     """Read scores of images (rows) with texts (columns).
 
     npz            scores, image_ids, text_ids
@@ -96,9 +102,11 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     safetensors    the tensor scores; image_ids and text_ids as JSON lists in its metadata, or files as for npy
     parquet        a row per pair: image_id, text_id, score
 
+    in memory      an array, or a mapping with scores, image_ids and text_ids
+
     Args:
-        path: The file.
-        image_ids: Files of ids, one per line or a JSON list, in place of those in or beside the file.
+        path: The file, or arrays in memory.
+        image_ids: Files of ids, one per line or a JSON list, or lists, in place of those in or beside the file.
         text_ids: See `image_ids`.
 
     Returns:
@@ -107,7 +115,7 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     Raises:
         DataError: If the file is none of these, holds pickled objects, or does not fit `Output`.
     """
-    arrays = _arrays(path, ("scores", "image_ids", "text_ids"))
+    path, arrays = _arrays(path, ("scores", "image_ids", "text_ids"), name="scores")
     values = arrays.get("scores")
     if values is None or values.ndim != 2:
         raise DataError(f"{path} needs 'scores' (images, texts); it got {_shapes(arrays)}")
@@ -115,7 +123,7 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     return Output(values, tuple(_ids(path, name, file, arrays) for name, file in files.items()), path)
 
 
-def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Output:
+def read_vectors(path: Path | Any, modality: str, *, ids: Ids = None) -> Output:
     """Read vectors of the images or of the texts.
 
     npz            <modality>_vectors and <modality>_ids, as `subtext embed` writes them; or vectors (embeddings,
@@ -123,11 +131,12 @@ def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Outpu
     npy            with FILE.ids.txt or FILE.ids.json beside it, or the other file
     safetensors    the tensor vectors (embeddings); ids as a JSON list in its metadata, or a file as for npy
     parquet        a row per item: id, vector (a list), and modality where the file has both
+    in memory      see `objects.named_arrays`
 
     Args:
-        path: The file.
+        path: The file, or arrays in memory.
         modality: "image" or "text".
-        ids: File of ids, in place of those in or beside the file.
+        ids: File or list of ids, in place of those in or beside the file.
 
     Returns:
         The vectors with their ids.
@@ -137,7 +146,7 @@ def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Outpu
     """
     tensors = (f"{modality}_vectors", *_VECTORS)
     named = (f"{modality}_ids", *_NAMES)
-    arrays = _arrays(path, (*tensors, *named), modality)
+    path, arrays = _arrays(path, (*tensors, *named), modality, name=f"{modality}_embeddings")
     values = next((arrays[name] for name in tensors if name in arrays), None)
     if values is None or values.ndim not in (2, 3):
         raise DataError(f"{path} needs '{modality}_vectors' or 'vectors' (items, width); it got {_shapes(arrays)}")
@@ -145,8 +154,20 @@ def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Outpu
     return Output(values, (_ids(path, name, ids, arrays),), path)
 
 
-def _arrays(path: Path, names: Sequence[str], modality: str = "") -> dict[str, NDArray[Any]]:
-    """The arrays of these names that exist, lists of ids included; from Parquet scores, or vectors of a modality."""
+def _arrays(
+    path: Path | Any, names: Sequence[str], modality: str = "", *, name: str
+) -> tuple[Path, dict[str, NDArray[Any]]]:
+    """The arrays of these names that exist, lists of ids included, and the path that messages name."""
+    if isinstance(path, str | os.PathLike):
+        return Path(path), _of_file(Path(path), names, modality)
+    arrays = named_arrays(path, name)
+    if not modality and "vectors" in arrays and "scores" not in arrays:
+        arrays["scores"] = arrays.pop("vectors")
+    return Path(name), {key: array for key, array in arrays.items() if key in names}
+
+
+def _of_file(path: Path, names: Sequence[str], modality: str) -> dict[str, NDArray[Any]]:
+    """From Parquet scores, or vectors of a modality."""
     if path.suffix in PICKLES:
         raise DataError(f"{path.name} may hold pickled objects, which can run anything; save the numbers as {FORMATS}")
     if path.suffix not in (".npz", ".npy", ".safetensors", ".parquet"):
@@ -173,11 +194,21 @@ def _arrays(path: Path, names: Sequence[str], modality: str = "") -> dict[str, N
     return arrays | {name: np.array(ids, dtype=str) for name, ids in lists.items()}
 
 
-def _ids(path: Path, name: str, file: Path | None, arrays: dict[str, NDArray[Any]]) -> list[str]:
-    """The names in their own file, else in the file of the numbers, else beside it; Parquet always has its own."""
-    if file is not None and path.suffix != ".parquet":
-        return read_ids(file)
-    return ids_of_array(arrays[name], f"{path}: '{name}'") if name in arrays else ids_beside(path, name)
+def _ids(path: Path, name: str, given: Ids, arrays: dict[str, NDArray[Any]]) -> list[str]:
+    """The names that were given, else those in the file of the numbers, else beside it; Parquet always has its own."""
+    if isinstance(given, Path) and path.suffix != ".parquet":
+        return read_ids(given)
+    if given is not None and path.suffix != ".parquet":
+        return ids_of_array(to_array(given, name), name)
+    if name in arrays:
+        return ids_of_array(arrays[name], f"{path}: '{name}'")
+    if not path.suffix:
+        given_as = f"external={{'{name if '_' in name else str(path).partition('_')[0] + '_ids'}': [...]}}"
+        raise DataError(
+            f"{path} needs '{name}', the ids of its rows, since rows are joined by name and not by position; it got an "
+            f"array of shape {next(iter(arrays.values())).shape}; give {given_as}"
+        )
+    return ids_beside(path, name)
 
 
 def read_table(path: Path, columns: Sequence[str], *, optional: str = "modality") -> dict[str, list[Any]]:

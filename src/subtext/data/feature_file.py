@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +29,9 @@ from subtext.data.arrays import (
     scan_splits,
     unusable,
 )
+from subtext.data.objects import Arrays, named_arrays
 from subtext.data.regions import Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
-from subtext.errors import DataError
+from subtext.errors import ArgumentError, DataError
 from subtext.text_helpers import counted
 
 BLOCK_BYTES = 32 * 2**20
@@ -63,7 +65,8 @@ class FeatureFile:
         pooled: (N G), one vector per item; None where the file has none.
         grid: (N P E), one vector per cell or region; regions of zeros at the end are padding, and images may have
             different numbers of regions (`regions`); None where the file has none.
-        path: The file or folder.
+        path: The file or folder; of features in memory, the name of the setting.
+        in_memory: Whether there is no file.
 
     Raises:
         DataError: If the arrays do not agree.
@@ -73,6 +76,7 @@ class FeatureFile:
     pooled: Rows | None
     grid: Rows | Regions | None
     path: Path
+    in_memory: bool = False
 
     def __post_init__(self) -> None:
         if self.pooled is None and self.grid is None:
@@ -91,8 +95,8 @@ class FeatureFile:
         require_unique(self.names, self.path)
 
     @staticmethod
-    def open(path: Path | str, side: str = "image") -> FeatureFile:
-        """Open a feature file.
+    def open(path: Path | str | Arrays | FeatureFile, side: str = "image", *, name: str = "features") -> FeatureFile:
+        """Open a feature file, or take features in memory.
 
         An npz with `names` and `pooled` and/or `grid`, or of `embed`; an npy with FILE.ids.txt or FILE.ids.json beside
         it; a folder in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file per image; or HDF5
@@ -101,15 +105,21 @@ class FeatureFile:
         Stored arrays are mapped, not read.
 
         Args:
-            path: The file or folder.
+            path: The file or folder; or arrays with the ids of their rows, see `objects.named_arrays`.
             side: "image" or "text", which vectors of a file of `embed` are read.
+            name: Of the setting that they come from.
 
         Returns:
             The features.
 
         Raises:
             DataError: If it is none of these, or its arrays do not agree.
+            ArgumentError: If an object is no path and no array with ids.
         """
+        if isinstance(path, FeatureFile):
+            return path
+        if not isinstance(path, str | os.PathLike):
+            return _of_arrays(named_arrays(path, name), side, name)
         path = Path(path)
         if path.is_dir() and not any(path.glob("*_ims.npy")) and (regions := open_folder(path)) is not None:
             return FeatureFile(list(regions.names), None, regions, path)
@@ -311,11 +321,37 @@ class FeatureFile:
         Raises:
             DataError: If the file has none.
         """
+        if self.in_memory:
+            raise DataError(
+                f"boxes need a file of features; {self.path} are arrays in memory; save them with their boxes"
+            )
         return open_boxes(self.path, self.names)
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.names)}
+
+
+def _of_arrays(arrays: dict[str, NDArray[Any]], side: str, name: str) -> FeatureFile:
+    """Features in memory, by the names that files have."""
+    ids = next((key for key in (f"{side}_ids", "ids", "names") if key in arrays), None)
+    got = ", ".join(f"{key} {array.shape}" for key, array in arrays.items())
+    if ids is None:
+        raise ArgumentError(
+            f"{name} needs the ids of its rows, since rows are joined by name and not by position; it got {got}; give "
+            "{'ids': [...], 'vectors': array}, (array, ids) or {id: vector}",
+            field=name,
+        )
+    names, path = ids_of_array(arrays[ids], f"{name}: '{ids}'"), Path(name)
+    vectors = next((arrays[key] for key in (f"{side}_vectors", "vectors", "embeddings") if key in arrays), None)
+    parts = {key: Rows((arrays[key],)) if key in arrays else None for key in ("pooled", "grid")}
+    if vectors is not None:
+        parts["pooled" if vectors.ndim <= 2 else "grid"] = Rows((vectors,))
+    if parts["grid"] is not None and "counts" in arrays:
+        return FeatureFile(names, parts["pooled"], of_counts(arrays["grid"], arrays["counts"], names, path), path, True)
+    if not any(parts.values()):
+        raise ArgumentError(f"{name} needs 'vectors', 'pooled' or 'grid' beside '{ids}'; it got {got}", field=name)
+    return FeatureFile(names, parts["pooled"], parts["grid"], path, in_memory=True)
 
 
 def without_regions(grid: NDArray[Any]) -> NDArray[np.int64]:

@@ -274,7 +274,9 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def unmatched_csv(problems: Iterable[RowIssue]) -> str:
-    """Write the rows without a file and the files without a row, for people who correct a table.
+    """Write the rows without a file, those that cannot be used otherwise, and the files without a row.
+
+    People who correct a table can work through it.
 
     Args:
         problems: The problems of a data set.
@@ -286,8 +288,10 @@ def unmatched_csv(problems: Iterable[RowIssue]) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(["kind", "where", "id", "name", "reason"])
     for problem in problems:
-        kind = "row without a file" if problem.fatal else "file without a row"
-        for name in problem.files:
-            where, reason = (problem.where, problem.what) if problem.fatal else ("", "")
-            writer.writerow([kind, where, problem.item, name, reason])
+        if not problem.fatal:
+            writer.writerows(["file without a row", "", problem.item, name, ""] for name in problem.files)
+            continue
+        kind = "row without a file" if problem.files else "row that cannot be used"
+        for name in problem.files or ("",):
+            writer.writerow([kind, problem.where, problem.item, name, problem.what])
     return out.getvalue()

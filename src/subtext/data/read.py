@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from subtext.data.embedded import note_of
 from subtext.data.folders import TABLES, file_identity, plain_name
 from subtext.data.image_files import PAGES, image_exists, limit_pixels, open_image, pages_note
 from subtext.data.join import joined
+from subtext.data.objects import NAME, Records, Rows, records_of
 from subtext.data.readers import Reader, images as images_reader, readers
+from subtext.data.readers.table import typed_rows
 from subtext.data.rows import (
     MERGED,
     Columns,
@@ -32,13 +34,9 @@ from subtext.data.rows import (
     draw_splits,
     parse_columns,
     rows_of,
-    with_roles,
 )
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
-
-if TYPE_CHECKING:
-    import pandas
 
 _TEXT_COLUMNS = ("language",)
 """Columns that describe a text, and are lists where a row has several."""
@@ -58,7 +56,7 @@ class UnusableData(DataError):
 
 
 def read(
-    data: str | Path | Dataset | Iterable[Mapping[str, Any]] | pandas.DataFrame,
+    data: str | Path | Dataset | Records | Rows,
     *,
     images: str | Path | None = None,
     split_seed: int = 0,
@@ -66,7 +64,7 @@ def read(
     verify: bool | Callable[[str | bytes, Path], bool] = False,
     merge_split: Mapping[str, str] | None = None,
     need_images: bool = True,
-    columns: str | None = None,
+    columns: str | Mapping[str, str | Sequence[str]] | None = None,
     text_fields: str | None = None,
     progress: Progress | None = None,
     form: str | None = None,
@@ -76,8 +74,10 @@ def read(
     """Read a data set of any format that a reader recognises.
 
     Args:
-        data: A file or a folder; or rows (mappings or a data frame), such as {"image": "a.jpg", "captions": ["The
-            ruling stands."], "split": "train"}; or a Dataset, whose images are then checked again.
+        data: A file or a folder; or a table that Arrow can read (a frame of pandas or polars, a table of pyarrow); or
+            rows, any iterable or torch `Dataset` of mappings such as {"image": "a.jpg", "captions": ["The ruling
+            stands."], "split": "train"}, whose images are paths, bytes or PIL images; or a Dataset, whose images are
+            then checked again.
         images: Folder of relative image paths. Default: the folder of the data set, or the folder `images` in it; for
             rows, the current folder.
         split_seed: Seed of the 80-10-10 split by group, for data without splits.
@@ -87,8 +87,8 @@ def read(
         merge_split: Other names of splits -> the split that they belong to. "restval", "dev" and similar names are
             built in.
         need_images: False if features replace the images. Image files may then be missing.
-        columns: Columns of a table with other names, such as "image=filename,text=headline+caption,date=taken_on".
-            Default: guessed from usual names.
+        columns: Columns of a table with other names, such as "image=filename,text=headline+caption,date=taken_on", or
+            {"image": "filename", "text": ["headline", "caption"]}. Default: guessed from usual names.
         text_fields: Fields with texts of the image, such as "headline,keywords". Default for a folder of images:
             "headline,caption".
         progress: Called with the number of decoded images and their total.
@@ -135,7 +135,7 @@ def read(
             if isinstance(path, Path):
                 source, actual, changed = _open_source(path, folder, roles, form)
             else:
-                source = _source_of_rows(data, folder, roles)
+                source = _source_of_records(records_of(data), folder, roles)
             source = source if folder is not None else _with_images_found(source)
             if source.tables and need_images:
                 source = joined(source, embedded=embedded)
@@ -168,20 +168,11 @@ def read(
     return replace(dataset, problems=tuple(problems))
 
 
-def _source_of_rows(rows: Any, images: Path | None, columns: Columns) -> Source:
-    """Rows in memory: mappings, or a data frame, whose empty cells are left out and whose arrays become lists."""
-    if hasattr(rows, "to_dict"):
-        rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
-    records = [(f"row {number}", row) for number, row in enumerate(rows if isinstance(rows, Iterable) else [rows], 1)]
-    if wrong := [row for _, row in records if not isinstance(row, Mapping)]:
-        raise ArgumentError(
-            "a data set needs a path, or rows such as {'image': 'a.jpg', 'caption': 'The ruling stands.'}; it got "
-            f"{wrong[0]!r:.60}"
-        )
-    plain = ((at, {str(n): c.tolist() if hasattr(c, "tolist") else c for n, c in row.items()}) for at, row in records)
-    named = "the list of rows"
-    tables = (Path(named),) if images is not None else ()
-    return Source(rows_of(with_roles(plain, columns, named), named), images or Path(), tables=tables)
+def _source_of_records(table: Records, images: Path | None, columns: Columns) -> Source:
+    """The rows of a table in memory, as those of a table in a file."""
+    tables = (Path(NAME),) if images is not None else ()
+    rows = typed_rows(table.rows, columns, NAME, header=table.header)
+    return Source(rows_of(rows, None if columns else NAME), images or Path(), tables=tables)
 
 
 def _with_images_found(source: Source) -> Source:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
+from subtext.data.objects import NAME
 from subtext.errors import ArgumentError, DataError
 from subtext.ops import draw
 
@@ -181,11 +182,11 @@ def rows_of(
             yield row
 
 
-def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
-    """Parse `image=filename,text=headline+caption`.
+def parse_columns(columns: str | Mapping[str, str | Sequence[str]] | None, text_fields: str | None) -> Columns:
+    """Parse `image=filename,text=headline+caption`, or the same as a mapping.
 
     Args:
-        columns: Columns of each role; None for none.
+        columns: Columns of each role, as text or role -> column or columns; None for none.
         text_fields: Columns of the texts alone, separated by commas; None for none.
 
     Returns:
@@ -197,19 +198,32 @@ def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
     Example:
         >>> parse_columns("image=file,text=head+body", None)
         {'image': ('file',), 'text': ('head', 'body')}
+        >>> parse_columns({"image": "file", "text": ["head, short", "body"]}, None)
+        {'image': ('file',), 'text': ('head, short', 'body')}
     """
     form = "columns needs ROLE=COLUMN with commas, as in image=filename,text=headline+caption,date=taken_on"
     roles: dict[str, tuple[str, ...]] = {}
-    for part in (columns or "").split(",") if columns is not None else ():
+    named: list[tuple[object, str, tuple[str, ...]]] = []
+    if isinstance(columns, Mapping):
+        for role, sources in columns.items():
+            several = sources if isinstance(sources, list | tuple) else (sources,)
+            if not isinstance(role, str) or not all(isinstance(name, str) for name in several):
+                needs = "{'image': 'filename', 'text': ['headline', 'caption']}"
+                raise ArgumentError(f"columns needs names, as in {needs}; it got { ({role: sources})!r:.80}")
+            named.append(({role: sources}, role, tuple(several)))
+    elif columns is not None and not isinstance(columns, str):
+        raise ArgumentError(f"{form}, or a mapping of these; it got a {type(columns).__name__}", field="columns")
+    for part in columns.split(",") if isinstance(columns, str) else ():
         role, equals, sources = part.partition("=")
-        names = tuple(name.strip() for name in sources.split("+"))
-        if not role.strip() or not equals or "" in names:
-            raise ArgumentError(f"{form}; it got '{part}'")
+        named.append((f"'{part}'", role, tuple(name.strip() for name in sources.split("+")) if equals else ()))
+    for part, role, names in named:
+        if not role.strip() or not names or "" in names:
+            raise ArgumentError(f"{form}; it got {part}")
         if (role := ROLES.get(role.strip(), role.strip())) in roles:
             raise ArgumentError(f"{form}; '{role}' is there twice; put several columns of one role together with +")
         if len(names) > 1 and role in RESERVED and role != "text":
             raise ArgumentError(
-                f"{form}; several columns can be texts or metadata, and '{role}' is one column; got '{part}'"
+                f"{form}; several columns can be texts or metadata, and '{role}' is one column; got {part}"
             )
         roles[role] = names
     if text_fields is not None:
@@ -275,11 +289,9 @@ def with_roles(records: Iterable[Record], columns: Columns, name: str, *, header
         require_columns(columns, names, name)
     usual = _guessed([column for column in names if column not in requested])
     if guessed := {role: sources for role, sources in usual.items() if role not in columns}:
-        columns_of_roles = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
-        yield (
-            name,
-            RowIssue(name, f"its columns were guessed: {columns_of_roles}; name others with --columns", fatal=False),
-        )
+        chosen = columns_setting(guessed, name).removeprefix("--").removeprefix("columns").lstrip(" =")
+        advice = "name others with columns=" if name == NAME else "name others with --columns"
+        yield name, RowIssue(name, f"its columns were guessed: {chosen}; {advice}", fatal=False)
     columns = {**guessed, **columns}
     for where, row in chain(first, records):
         yield where, row if isinstance(row, RowIssue) or not columns else renamed(row, columns)
@@ -300,8 +312,8 @@ def _guessed(names: Sequence[str]) -> Columns:
 def renamed(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     """Rename the columns of a record to those of their roles.
 
-    The texts of an image are the values of all columns of "text", without repetition; those columns are no metadata
-    but for lists, such as keywords. Another role of several columns is a list of their values.
+    The texts of an image are the values of all columns of "text", without what an earlier column has; those columns
+    are no metadata but for lists, such as keywords. Another role of several columns is a list of their values.
 
     Args:
         record: Column -> value.
@@ -317,8 +329,12 @@ def renamed(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
     for role, sources in columns.items():
         values = [value for name in sources if not _is_empty(value := record.get(name))]
         if role == "text":
-            texts = [text for value in values for text in (value if isinstance(value, list | tuple) else [value])]
-            new["captions"] = list(dict.fromkeys(texts)) if all(isinstance(text, str) for text in texts) else texts
+            texts = list[Any]()
+            for value in values:
+                own = list(value) if isinstance(value, list | tuple) else [value]
+                # A caption that repeats the headline is no second text; two people who wrote the same are.
+                texts += [text for text in own if not isinstance(text, str) or text not in texts]
+            new["captions"] = texts
         elif len(sources) > 1 and role not in RESERVED:
             new[role] = values
         elif values:
@@ -365,15 +381,30 @@ def _require_columns(columns: set[str], name: str) -> None:
     if missing:
         names = ", ".join(f"'{column}'" for column in sorted(map(str, columns))) or "none"
         near = [(role, _nearest(columns, usual)) for role, usual in needed]
-        advice = ",".join(f"{role}={column or 'COLUMN'}" for role, column in near)
+        advice = columns_setting({role: (column or "COLUMN",) for role, column in near}, name)
         image = next((column for column in IMAGE if column in columns), None)
+        hint = ""
         if image is not None:
-            hint = f"images without texts are items of an index: --columns image={image}"
-        else:
-            hint = f"a folder of images alone has no table: then move {name} out of it"
-        raise DataError(
-            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}; {hint}"
-        )
+            hint = f"; images without texts are items of an index: {columns_setting({'image': (image,)}, name)}"
+        elif name != NAME:
+            hint = f"; a folder of images alone has no table: then move {name} out of it"
+        raise DataError(f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: {advice}{hint}")
+
+
+def columns_setting(columns: Columns, name: str) -> str:
+    """The setting that names columns, as it is typed for a file and for a table in memory.
+
+    Args:
+        columns: Role -> columns.
+        name: Of the table.
+
+    Returns:
+        Such as "--columns image=file", or "columns={'image': 'file'}".
+    """
+    if name == NAME:
+        named = {role: list(names) if len(names) > 1 else names[0] for role, names in columns.items()}
+        return f"columns={named}"
+    return "--columns " + ",".join(f"{role}={'+'.join(names)}" for role, names in columns.items())
 
 
 def _nearest(columns: Iterable[str], usual: Sequence[str]) -> str | None:
@@ -406,7 +437,9 @@ def _row_of(
     if (name := image_id or (image if isinstance(image, str) else None)) and (reason := id_error(name)):
         raise RowError(f"the id {name!r} {reason}; rename it")
     if image is None and image_id is None:
-        raise RowError("has no image: 'image' (or 'file_name', 'filename', or 'id' for features) is empty")
+        raise RowError(
+            "has no image: 'image' (or 'file_name', 'filename', the column of --columns, or 'id' for features) is empty"
+        )
     values, text_ids = _texts(columns), _text_ids(columns)
     if text_ids is not None and values and len(text_ids) != len(values):
         raise RowError(f"needs one name per text; it got {len(text_ids)} names and {len(values)} texts")
@@ -474,6 +507,11 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
         return value, None
     value = value.as_posix() if isinstance(value, PurePath) else value
     if not isinstance(value, str):
+        if hasattr(value, "shape"):
+            got = f"a {type(value).__name__} of shape {tuple(value.shape)}"
+            raise RowError(
+                f"'image' needs a path, bytes, a PIL image, or an array (height, width, 3) of uint8; it is {got}"
+            )
         raise RowError(f"'image' needs a path, or the bytes of an image; it is {described(value)}")
     if not valid(value):
         raise RowError("'image' is not valid Unicode; save the table as UTF-8, or rename the image")

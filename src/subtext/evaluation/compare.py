@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,8 +21,9 @@ from subtext.data.arrays import open_npz
 from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import FEWEST_RUNS, holm, paired
-from subtext.evaluation.result import Result
-from subtext.report.text_table import Cell, SavedReport, table
+from subtext.evaluation.result import Result, digits_of
+from subtext.report.plots import Bar, Drawing, bars
+from subtext.report.text_table import Cell, SavedReport, as_html, table
 from subtext.text_helpers import counted, finite_json, listed
 from subtext.version import require_format, require_same_draws
 
@@ -83,16 +85,16 @@ class Measured:
         """What was trained, its seed apart."""
         return {name: self._model.get(name) for name in ("model", "pretrained", "arguments", "methods")}
 
-    def declared(self, name: str) -> Mapping[str, bool]:
-        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`.
+    def declared(self, name: str) -> Mapping[str, bool | int]:
+        """What the metric of a figure declares: whether it is in per cent, digits, `lower_is_better`, and `compared`.
 
         Args:
             name: Of a figure, with its direction.
 
         Returns:
-            Name -> true or false.
+            Name -> true or false, or a number.
         """
-        return cast(Mapping[str, bool], self.about["metrics"][name.split("/", 1)[-1].partition("(")[0]])
+        return cast(Mapping[str, bool | int], self.about["metrics"][name.split("/", 1)[-1].partition("(")[0]])
 
     @property
     def _model(self) -> Mapping[str, Any]:
@@ -232,25 +234,27 @@ class Difference:
         """Whether there are values a query behind it."""
         return not math.isnan(self.raw_p_queries)
 
-    def row(self, label: str) -> list[Cell]:
+    def row(self, label: str, digits: int = 1) -> list[Cell]:
         """A line of the table for people.
 
         Args:
             label: Its first cell.
+            digits: Of the figure, behind the point.
 
         Returns:
             The cells of a table.
         """
-        between = None if math.isnan(self.low) else f"{self.low:+.1f} to {self.high:+.1f}"
+        between = None if math.isnan(self.low) else f"{self.low:+.{digits}f} to {self.high:+.{digits}f}"
         p_values = [
             None if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}" for p in (self.p_queries, self.p_runs)
         ]
         means = []
         for runs in (self.first_runs, self.second_runs):
             mean = sum(runs) / len(runs)
-            means.append(f"{mean:.1f} ± {np.std(runs, ddof=1):.1f}" if len(runs) > 1 else f"{mean:.1f}")
+            spread = f" ± {np.std(runs, ddof=1):.{digits}f}" if len(runs) > 1 else ""
+            means.append(f"{mean:.{digits}f}{spread}")
         better = {"first": "A", "second": "B"}.get(self.better)
-        return [label, *means, f"{self.difference:+.1f}", between, *p_values, better]
+        return [label, *means, f"{self.difference:+.{digits}f}", between, *p_values, better]
 
 
 @dataclass(frozen=True, repr=False)
@@ -292,6 +296,31 @@ class Compared(SavedReport):
             The table.
         """
         return frame([asdict(line) for line in self.lines])
+
+    def _bars(self) -> list[Bar]:
+        """The differences that were tested, as bars."""
+        return [Bar(line.name.replace("_", " "), line.difference, line.low, line.high) for line in self.lines]
+
+    def _repr_html_(self) -> str:
+        values = self._bars()
+        reach = max(
+            (abs(end) for bar in values for end in (bar.value, bar.low, bar.high) if math.isfinite(end)), default=1
+        )
+        rows = []
+        for bar in values:
+            ends = "" if math.isnan(bar.low) else f"{bar.low:+.1f} to {bar.high:+.1f}"
+            cells = (escape(bar.name), bar.html(-reach, reach), f"{bar.value:+.1f}", ends)
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{name}</th>" for name in ("", "B better, A better", "difference", "95 %"))
+        return f"<table><tr>{head}</tr>{''.join(rows)}</table>{as_html(self._lines())}"
+
+    def plot(self) -> Drawing:
+        """Draw the differences with their intervals.
+
+        Returns:
+            A drawing, which a notebook shows and `save` writes as SVG.
+        """
+        return Drawing(bars({"A minus B": self._bars()}, "difference, in the unit of the figure"))
 
     def gains(self, head: str, before: str, after: str) -> str:
         """A table of the second side, what the first has beyond it, and the interval of that difference.
@@ -340,7 +369,10 @@ class Compared(SavedReport):
         ]
         for direction in DIRECTIONS:
             names = {line.name.split("/", 1)[1]: line for line in self.lines if line.name.startswith(f"{direction}/")}
-            if rows := [line.row(name.replace("_", " ")) for name, line in names.items()]:
+            if rows := [
+                line.row(name.replace("_", " "), digits_of(name, self.first[0].about.get("metrics", {})))
+                for name, line in names.items()
+            ]:
                 head = [direction.replace("_", " "), "A", "B", "A - B", "95 %", "p queries", "p runs", "better"]
                 lines.append(table(head, rows))
         for total in (line for line in self.lines if line.name == "rsum"):

@@ -134,6 +134,7 @@ class Metric(Measure):
 
     Attributes:
         percent: Whether the mean is reported in per cent.
+        digits: Of its figures in tables, behind the point, 0 or more; JSON has all.
         lower_is_better: Whether smaller values are better.
         compared: Whether `compare` tests it by default.
         total: Name of the sum of the means of both directions; "" for none.
@@ -141,6 +142,7 @@ class Metric(Measure):
     """
 
     percent: ClassVar[bool] = True
+    digits: ClassVar[int] = 1
     lower_is_better: ClassVar[bool] = False
     compared: ClassVar[bool] = True
     total: ClassVar[str] = ""
@@ -161,9 +163,9 @@ class Metric(Measure):
         return 100.0 if self.percent else 1.0
 
     @property
-    def described(self) -> dict[str, bool]:
+    def described(self) -> dict[str, bool | int]:
         """The description that is saved with its values."""
-        return {name: getattr(self, name) for name in ("percent", "lower_is_better", "compared")}
+        return {name: getattr(self, name) for name in ("percent", "digits", "lower_is_better", "compared")}
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query.

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from subtext.errors import RequirementError
 from subtext.ops.rank import Ties
+from subtext.settings import named_fields
 
 
+@named_fields()
 @dataclass(frozen=True)
 class Protocol:
     """How an evaluation is done.

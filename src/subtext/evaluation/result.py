@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,8 @@ from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.metric import Measure, figure_of
 from subtext.evaluation.protocol import Protocol
-from subtext.report.text_table import Cell, SavedReport, table
+from subtext.report.plots import Bar, Drawing, bars
+from subtext.report.text_table import Cell, SavedReport, as_html, table
 from subtext.text_helpers import counted
 from subtext.version import DRAWS, FORMAT, __version__
 
@@ -48,7 +51,8 @@ class Result(SavedReport):
         notes: Notes on the figures.
         about: Model, data and split, as plain data; the caller sets it.
         ceiling: Name -> expected value for the best order, where that is below 100.
-        metrics: Name of a metric -> whether it is in per cent, whether lower is better, whether `compare` tests it.
+        metrics: Name of a metric -> whether it is in per cent, its digits in a table, whether lower is better, whether
+            `compare` tests it.
         sections: Extra parts of the text that a person reads, such as the table of a sweep.
     """
 
@@ -60,7 +64,7 @@ class Result(SavedReport):
     notes: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)
-    metrics: dict[str, dict[str, bool]] = field(default_factory=dict)
+    metrics: dict[str, dict[str, bool | int]] = field(default_factory=dict)
     sections: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -99,6 +103,38 @@ class Result(SavedReport):
 
     def _lines(self) -> list[str]:
         return result_lines(self)
+
+    def _bars(self) -> dict[str, list[Bar]]:
+        """Direction -> the figures that are in per cent, as bars."""
+        panels: dict[str, list[Bar]] = {}
+        for name, value in self.figures.items():
+            direction, _, figure = name.partition("/")
+            declared = self.metrics.get(figure.partition("(")[0], {})
+            if direction in DIRECTIONS and figure not in _HIDDEN and declared.get("percent"):
+                low, high = self.intervals.get(name, (math.nan, math.nan))
+                bar = Bar(figure.replace("_", " "), value, low, high, self.chance.get(name, math.nan))
+                panels.setdefault(direction.replace("_", " "), []).append(bar)
+        return panels
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for direction, values in self._bars().items():
+            for bar in values:
+                ends = "" if math.isnan(bar.low) else f"{bar.low:.1f}-{bar.high:.1f}"
+                chance = "" if math.isnan(bar.reference) else f"{bar.reference:.1f}"
+                cells = (escape(f"{direction} {bar.name}"), bar.html(0, 100), f"{bar.value:.1f}", ends, chance)
+                rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{name}</th>" for name in ("", "0 to 100 %", "value", "95 %", "chance"))
+        pictured = f"<table><tr>{head}</tr>{''.join(rows)}</table>" if rows else ""
+        return as_html(self._lines()[:1]) + pictured + as_html(self._lines()[1:])
+
+    def plot(self) -> Drawing:
+        """Draw the figures that are in per cent, with their intervals and chance.
+
+        Returns:
+            A drawing, which a notebook shows and `save` writes as SVG.
+        """
+        return Drawing(bars(self._bars(), "per cent; dashed: chance"))
 
     def __repr__(self) -> str:
         recall = ", ".join(f"{name} {value:.1f}" for name, value in self.figures.items() if name.endswith("/recall@1"))
@@ -257,11 +293,13 @@ def result_lines(result: Result) -> list[str]:
     )
     recalls = [name for name in plain_names if _RECALL.fullmatch(name)]
     names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
-    lines = [head, *figures_table(result.figures, result.chance, intervals, names=names)]
+    lines = [head, *figures_table(result.figures, result.chance, intervals, names=names, metrics=result.metrics)]
     numbers = dict.fromkeys(int(match[1]) for name in plain_names if (match := _CHOICE.fullmatch(name)))
     ends = ("@1", "@3", "_mean_rank", "_best@1", "_best@3")
     if choices := [name for c in numbers for end in ends if (name := f"{c}_way{end}") in plain_names]:
-        lines += figures_table(result.figures, result.chance, intervals, names=choices, summed=False)
+        lines += figures_table(
+            result.figures, result.chance, intervals, names=choices, summed=False, metrics=result.metrics
+        )
     shown = {*recalls, *SHOWN}
     # A table each for the figures of one relevance, truth or set of folds.
     tables: dict[str, list[str]] = {}
@@ -273,7 +311,13 @@ def result_lines(result: Result) -> list[str]:
     for figures in tables.values():
         names = list(dict.fromkeys(figures))
         lines += figures_table(
-            result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling
+            result.figures,
+            result.chance,
+            intervals,
+            names=names,
+            summed=False,
+            ceiling=result.ceiling,
+            metrics=result.metrics,
         )
     if "words" in protocol:
         lines.append("texts by length: " + ", ".join(f"{name} {count:,}" for name, count in protocol["words"].items()))
@@ -300,6 +344,7 @@ def figures_table(
     names: Sequence[str] = SHOWN,
     summed: bool = True,
     ceiling: Mapping[str, float] | None = None,
+    metrics: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[str]:
     """Both directions, with the chance line under each (and what the best order would give), and RSUM if `summed`.
 
@@ -310,23 +355,30 @@ def figures_table(
         names: Columns, without the direction; those without a figure are left out.
         summed: Add a line with the RSUM.
         ceiling: Likewise, what the best order would give; None for no such line.
+        metrics: Metric -> its description, whose "digits" count; None for one digit each.
 
     Returns:
         The table, and the RSUM.
     """
+
+    def cell(values: Mapping[str, float], name: str) -> Cell:
+        digits = digits_of(name, metrics or {})
+        value = values.get(name)
+        return value if value is None or digits == 1 else f"{value:.{digits}f}"
+
     names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
     rows: list[list[Cell]] = []
     for direction in DIRECTIONS:
         full_names = [f"{direction}/{name}" for name in names]
         if not any(name in figures for name in full_names):
             continue
-        rows.append([direction.replace("_", " "), *[figures.get(name) for name in full_names]])
+        rows.append([direction.replace("_", " "), *[cell(figures, name) for name in full_names]])
         if intervals is not None:
-            rows.append(["  95 %", *[_interval(intervals, name) for name in full_names]])
+            rows.append(["  95 %", *[_interval(intervals, name, metrics) for name in full_names]])
         if chance is not None:
-            rows.append(["  chance", *[chance.get(name) for name in full_names]])
+            rows.append(["  chance", *[cell(chance, name) for name in full_names]])
         if ceiling is not None and any(name in ceiling for name in full_names):
-            rows.append(["  best order", *[ceiling.get(name) for name in full_names]])
+            rows.append(["  best order", *[cell(ceiling, name) for name in full_names]])
     lines: list[str] = [table(["", *[name.replace("_", " ") for name in names]], rows)]
     if summed and "rsum" in figures:
         of_chance = f" (chance {chance['rsum']:.1f})" if chance and "rsum" in chance else ""
@@ -334,5 +386,23 @@ def figures_table(
     return lines
 
 
-def _interval(intervals: Mapping[str, Sequence[float]], name: str) -> str | None:
-    return f"{intervals[name][0]:.1f}-{intervals[name][1]:.1f}" if name in intervals else None
+def digits_of(name: str, metrics: Mapping[str, Mapping[str, int]]) -> int:
+    """Digits of a figure behind the point.
+
+    Args:
+        name: Of the figure, with or without its direction.
+        metrics: Metric -> its description.
+
+    Returns:
+        What its metric states; 1 where nothing is stated.
+    """
+    return int(metrics.get(name.split("/", 1)[-1].partition("(")[0], {}).get("digits", 1))
+
+
+def _interval(
+    intervals: Mapping[str, Sequence[float]], name: str, metrics: Mapping[str, Mapping[str, int]] | None = None
+) -> str | None:
+    if name not in intervals:
+        return None
+    digits, (low, high) = digits_of(name, metrics or {}), intervals[name]
+    return f"{low:.{digits}f}{' to ' if min(low, high) < 0 else '-'}{high:.{digits}f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -303,6 +303,47 @@ class Model(nn.Module):
             Embeddings of N items, on the CPU.
         """
         return self.embed(self.text, _batches(self.text.input_spec, texts, batch_size, Path()))
+
+    def encode(self, items: Sequence[Any], *, batch_size: int = 64, root: Path | str = ".") -> NDArray[np.float32]:
+        """The vectors of a list of texts, or of a list of images, as an array.
+
+        Args:
+            items: N strings, which are texts; or N images: `Path`s, bytes, PIL images or arrays of uint8.
+            batch_size: Number of items at a time.
+            root: Folder that paths start from.
+
+        Returns:
+            (N, D) float32, or (N, K, D) for a model with K views; means for a probabilistic model.
+
+        Raises:
+            RequirementError: If the items are of both kinds, the model reads features, or it only scores pairs.
+            DataError: If an image cannot be read.
+
+        Example:
+            >>> model.encode(["a gavel", "a ship"]).shape  # doctest: +SKIP
+            (2, 1024)
+        """
+        if isinstance(items, str | bytes | Path) or not isinstance(items, Iterable):
+            raise RequirementError(f"encode needs a list of items; it got {items!r:.60}; put it in a list")
+        items = list(items)
+        kinds = {"texts" if isinstance(item, str) else "images" for item in items}
+        if len(kinds) > 1:
+            raise RequirementError(
+                "encode needs texts alone, or images alone; it got both; a path is an image as pathlib.Path(...)"
+            )
+        side: Literal["image", "text"] = "text" if kinds == {"texts"} else "image"
+        if isinstance(getattr(self, side).input_spec, FeatureInput):
+            raise RequirementError(
+                f"encode needs a model that reads {side}s; this one reads precomputed features of {side}s; use "
+                f"embed_{side}s"
+            )
+        model = self.to_means("encode")
+        if side == "text":
+            embedded = model.embed_texts(items, batch_size=batch_size)
+        else:
+            embedded = model.embed_images(items, batch_size=batch_size, root=root)
+        vectors: NDArray[np.float32] = embedded.vectors.float().numpy()
+        return vectors[:, 0] if vectors.shape[1] == 1 else vectors
 
     def embed(self, branch: Branch, batches: Iterator[InputBatch]) -> Embeddings:
         """Embeddings of batches in eval mode, on the CPU.

@@ -6,6 +6,7 @@ what was chosen and, once the model is built, with what it turned out to be.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import torch
 
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
+from subtext.data.given import is_given, require_callable, required_objects
 from subtext.data.starter import NAME as STARTER
 from subtext.errors import (
     OUT_OF_MEMORY_MESSAGES,
@@ -152,6 +154,9 @@ def build(
     for branch in (setup.model.image, setup.model.text):
         branch.frozen = freezer.never_learns(branch, setup.plan, setup.phases)
     frozen = setup.model.image.frozen or setup.model.text.frozen
+    for branch in (setup.model.image, setup.model.text):
+        # Nothing says what the code of an object is: its outputs are no business of other trainings.
+        branch.frozen = branch.frozen and not is_given(branch.input_spec)
     if frozen and not setup.plan.patience and "patience" not in changes and setup.plan.select != "last":
         setup = replace(setup, plan=replace(setup.plan, patience=PATIENCE))
     return setup
@@ -329,14 +334,57 @@ def _features(shape: FeatureShape | FeatureInput | None) -> tuple[str, ...]:
     return ("features", "regions") if shape.pooled is None else ("features", "regions", "regions beside a vector")
 
 
-def reopen(folder: Path, *, features: Path | None = None, text_features: Path | None = None) -> tuple[Model, Record]:
+def known_methods(methods: Methods) -> Methods:
+    """The methods of a run that this process knows: a method changes the training, and weights do not need it.
+
+    Args:
+        methods: Of the record.
+
+    Returns:
+        Those of this package, and those that were registered here.
+    """
+    return [(name, options) for name, options in methods if name in catalogue.methods()]
+
+
+def require_objects(folder: Path, record: Record, objects: Mapping[str, Any]) -> None:
+    """Require the objects that a run was trained with, and no others.
+
+    Args:
+        folder: Of the run.
+        record: Of the run.
+        objects: Option -> object.
+
+    Raises:
+        RequirementError: If one is missing, or one is given that the run does not read.
+    """
+    needed: dict[str, str] = {}
+    for modality in ("image", "text"):
+        needed |= required_objects(folder / ASSETS / modality)
+    if lacking := {option: name for option, name in needed.items() if option not in objects}:
+        named = " and ".join(f"{option}={name}" for option, name in lacking.items())
+        given = ", ".join(f"'{option}': ..." for option in lacking)
+        raise RequirementError(
+            f"{folder} was trained with {'an object' if len(lacking) == 1 else 'objects'} in place of a name, {named}, "
+            f"and needs it again; open it in Python: open_run('{folder}', options={{{given}}})"
+        )
+    if unknown := next((option for option in objects if option not in needed), ""):
+        takes = ", ".join(needed) or "none"
+        raise RequirementError(f"{folder} needs no object for {unknown}; it reads these: {takes}", field=unknown)
+    for option, given_object in objects.items():
+        require_callable(option, given_object)
+
+
+def reopen(
+    folder: Path, *, features: Any = None, text_features: Any = None, objects: Mapping[str, Any] | None = None
+) -> tuple[Model, Record]:
     """The model of a run's folder on the CPU, in eval mode with the kept weights, and the record of the run.
 
     Args:
         folder: Of a run.
-        features: Files that replace those which the run remembers. A remembered file that is gone is no error until an
-            item is looked up in it by name.
+        features: Files, or features in memory, that replace those which the run remembers. A remembered file that is
+            gone is no error until an item is looked up in it by name.
         text_features: See `features`.
+        objects: "image", "text", "tokeniser" -> what the run was trained with in place of a name.
 
     Returns:
         The model and the record.
@@ -344,16 +392,18 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
     Raises:
         CheckpointError: If the folder is no run, or is damaged or of another recipe.
         DataError: If a file that was given cannot be read or has other widths.
+        RequirementError: If it was trained with objects that are not given.
         RecipeError: If a file is given for a modality that reads none.
     """
     record, tensors = load_run(folder)
-    context = BuildContext(assets=folder / ASSETS, seed=record.seed)
+    require_objects(folder, record, objects or {})
+    context = BuildContext(assets=folder / ASSETS, seed=record.seed, objects=objects or {})
     try:
         if record.model == ENSEMBLE:
             model = _ensemble_model(record, context)
         else:
-            setup = build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
-            model = setup.model
+            methods = known_methods(record.methods)
+            model = build(record.model, record.arguments, methods=methods, plan=record.plan, context=context).model
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(
             f"{folder} needs the recipe '{record.model}' as it was (Subtext {record.version}), and its assets; {error}"
@@ -362,17 +412,23 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
         tensors = _installed(model, tensors) | tensors
     except RequirementError as error:
         raise CheckpointError(f"{folder} needs the starter towers that it was trained on; {error}") from error
-    _fill(model, tensors, folder)
+    unknown = [name for name, _ in record.methods if name not in catalogue.methods()]
+    _fill(model, tensors, folder, unknown=unknown)
     for modality, path, remembered in (
         ("image", features, record.data.features),
         ("text", text_features, record.data.text_features),
     ):
         branch = getattr(model, modality)
         if path is not None:
-            attach(branch, FeatureFile.open(path.expanduser(), modality), modality)
+            attach(branch, FeatureFile.open(expanded(path), modality), modality)
         elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
             attach(branch, FeatureFile.open(Path(remembered), modality), modality)
     return model.eval(), record
+
+
+def expanded(path: Any) -> Any:
+    """A path with the folder of its user; an object as it is."""
+    return Path(path).expanduser() if isinstance(path, str | os.PathLike) else path
 
 
 def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
@@ -409,7 +465,7 @@ def _installed(model: Model, tensors: Mapping[str, torch.Tensor]) -> dict[str, t
     return {name: state[name] for name in missing}
 
 
-def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path, *, unknown: Sequence[str] = ()) -> None:
     """Load weights into a model.
 
     Raises:
@@ -430,6 +486,11 @@ def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
         )
         if names
     ]
+    if wrong and unknown:
+        raise CheckpointError(
+            f"{folder} needs the method {', '.join(unknown)}, which gave its model other tensors ({'; '.join(wrong)}); "
+            "import the module that registers it (register_method) first"
+        )
     if wrong:
         raise CheckpointError(
             f"{folder} needs weights of the recipe that its record names; its tensors are of another: "
@@ -514,5 +575,5 @@ def _ensemble_model(record: Record, context: BuildContext) -> Model:
     models = []
     for number, (model, options, methods, plan) in enumerate(members):
         of_member = replace(context, member=f"{MEMBERS}/{number}")
-        models.append(build(model, options, methods=methods, plan=plan, context=of_member).model)
+        models.append(build(model, options, methods=known_methods(methods), plan=plan, context=of_member).model)
     return build_ensemble(models)

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureInput
-from subtext.data.inputs import Input
+from subtext.data.given import CallableInput, GivenPixels, TokenInput, name_of, saved_length
+from subtext.data.inputs import Input, InputBatch
 from subtext.data.pixels import PATCHES, PatchInput, PixelInput
 from subtext.data.regions import BOX
 from subtext.data.starter import NAME as STARTER
@@ -20,7 +23,7 @@ from subtext.errors import RequirementError, Setting
 from subtext.graphs.spaces import word_vectors
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
-from subtext.recipes.options import InitialWeights, InputOptions, PixelOptions, RegionInputOptions
+from subtext.recipes.options import GIVEN, InitialWeights, InputOptions, PixelOptions, RegionInputOptions
 from subtext.training.setup import BuildContext
 
 _STARTER_TOKENS = 256
@@ -69,6 +72,8 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
         scaling, dropout = inputs.feature_scaling, inputs.feature_dropout
         regions = inputs if isinstance(inputs, RegionInputOptions) else None
         return _features("image", saved, shape, scaling=scaling, dropout=dropout, regions=regions)
+    if kind.startswith(GIVEN):
+        return _given_images(context, saved, inputs, kind)
     from subtext.models.encoders.hub import preprocessing_of
 
     encoder: Any
@@ -152,6 +157,8 @@ def text_side(
     kind = _kind(saved, texts.text, shape, default=default)
     if kind == "features":
         return _features("text", saved, shape, scaling=texts.text_scaling, dropout=dropout)
+    if kind.startswith(GIVEN):
+        return _given_texts(context, saved, texts, kind)
     if kind not in ("bag", "gru"):
         from subtext.models.encoders.language import Language, tokeniser
 
@@ -197,6 +204,64 @@ def text_side(
     )
     _start_words(gru.words, words, texts, context)
     return Side(words, gru)
+
+
+def _given_images(context: BuildContext, saved: Path | None, inputs: InputOptions, kind: str) -> Side:
+    """The image side of an object: a module reads pixels and learns, a function gets PIL images."""
+    given = _object(context, "image", kind)
+    if not isinstance(given, nn.Module):
+        function = CallableInput("image", given)
+        grey = [Image.new("RGB", (64, 64), (127, 127, 127))]
+        return _given_vectors(function, function.vectors(grey, Path()).shape)
+    from subtext.models.encoders.given import Given
+    from subtext.models.encoders.hub import Preprocessing
+
+    # The usual statistics of photographs; 224 pixels unless another size is named.
+    usual = Preprocessing(224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    spec = _pixel_input(saved, inputs, usual)
+    encoder = Given(given, "image", {"pixels": torch.zeros(2, 3, spec.size, spec.size)})
+    return Side(
+        GivenPixels(**vars(spec), name=name_of(given)),
+        _learning(encoder, inputs.image_weights),
+        encoder.parts_width is not None,
+    )
+
+
+def _given_texts(context: BuildContext, saved: Path | None, texts: InputOptions, kind: str) -> Side:
+    """The text side of an object: a module reads tokens, or texts without a tokeniser; a function gets texts."""
+    given, tokeniser = _object(context, "text", kind), context.objects.get("tokeniser")
+    if not isinstance(given, nn.Module):
+        if tokeniser is not None:
+            raise RequirementError(
+                "tokeniser needs a torch module as text; a function gets the texts themselves; leave it out",
+                field="tokeniser",
+            )
+        function = CallableInput("text", given)
+        return _given_vectors(function, function.vectors(["a text of five words"], Path()).shape)
+    from subtext.models.encoders.given import Given
+
+    longest = texts.max_tokens if saved is None else saved_length(saved)
+    spec = TokenInput(name_of(given), tokeniser, longest)
+    words = ["a text of five words", "another"]
+    rows = np.arange(2, dtype=np.int64)
+    example = spec(InputBatch(values=words, ids=words, rows=rows, keys=rows, root=Path()))
+    encoder = Given(given, "text", {name: value for name, value in example.items() if name != "ids"})
+    return Side(spec, _learning(encoder, texts.text_weights), encoder.parts_width is not None)
+
+
+def _given_vectors(function: CallableInput, shape: tuple[int, ...]) -> Side:
+    pooled, grid = (shape[-1], None) if len(shape) == 2 else (None, shape[-1])
+    return Side(function, Precomputed(pooled, grid), several_parts=grid is not None)
+
+
+def _object(context: BuildContext, option: Literal["image", "text"], kind: str) -> Any:
+    if option not in context.objects:
+        raise RequirementError(
+            Setting(option, kind),
+            f" needs the object itself, {kind.removeprefix(GIVEN)}, which is given in Python alone: "
+            f"options={{'{option}': ...}}",
+        )
+    return context.objects[option]
 
 
 def _start_words(embedding: nn.Embedding, words: WordInput, texts: InputOptions, context: BuildContext) -> None:

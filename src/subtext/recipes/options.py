@@ -17,6 +17,8 @@ else:
     # Recipes annotate with these types, and the catalogue reads recipes without torch.
     BuildContext = Setup = object
 
+GIVEN = "object:"
+"""Begins the name of an encoder that was given as an object."""
 InitialWeights = Literal["pretrained", "frozen", "random"]
 _FEATURES = Requires("image", ("features",))
 _REGIONS = Requires("image", ("regions",), needs="image=features of regions, and a model that reads them")

@@ -6,11 +6,14 @@ The same input gives the same text, text stays text, and no date is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from subtext.errors import ArgumentError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +23,123 @@ SOFT, OURS, THEIRS, RULE = "#5b6470", "#2f6f5e", "#c2571a", "#e2dfd8"
 """Colours of lesser words, of results, of what they are compared with, of rules."""
 _COLOURS = (OURS, THEIRS, "#3b5fa8", "#8a4a8f", "#7a6a10", "#a03048")
 _DASHES = ("-", "--", ":")
+
+
+@dataclass(frozen=True, repr=False)
+class Drawing:
+    """A drawing as SVG: a notebook shows it, and `save` writes it.
+
+    Attributes:
+        svg: The document.
+    """
+
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"Drawing(SVG, {len(self.svg):,} characters; save(FILE) writes it)"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> Path:
+        """Write the SVG.
+
+        Args:
+            path: A file that ends in .svg.
+
+        Returns:
+            The path.
+
+        Raises:
+            ArgumentError: If the suffix is another.
+            OutputError: If the file cannot be written.
+        """
+        from subtext.data.atomic import write_text
+
+        path = Path(path).expanduser()
+        if path.suffix != ".svg":
+            raise ArgumentError(f"a drawing is saved as SVG; it got {path.name}; name a file that ends in .svg")
+        write_text(path, self.svg + "\n")
+        return path
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A value with its interval.
+
+    Attributes:
+        name: Beside it.
+        value: The value.
+        low: Of the interval; NaN for none.
+        high: See `low`.
+        reference: What it is compared with, such as chance; NaN for nothing.
+    """
+
+    name: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    reference: float = math.nan
+
+    def html(self, least: float, most: float) -> str:
+        """The bar for a cell of a table in a notebook.
+
+        Args:
+            least: Value at the left end; the bar begins at 0, or there.
+            most: Value at the right end.
+
+        Returns:
+            An SVG element.
+        """
+        width, height = 160, 14
+
+        def at(value: float) -> float:
+            return round(width * (min(max(value, least), most) - least) / ((most - least) or 1.0), 1)
+
+        zero = at(max(least, 0.0))
+        start, end = sorted((zero, at(self.value)))
+        marks = [f'<rect x="{start}" y="3" width="{max(end - start, 1):.1f}" height="8" fill="{OURS}" opacity="0.55"/>']
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            low, high = at(self.low), at(self.high)
+            line = f"M{low} 7H{high}M{low} 3V11M{high} 3V11"
+            marks.append(f'<path d="{line}" stroke="currentColor" fill="none"/>')
+        if math.isfinite(self.reference):
+            place = at(self.reference)
+            marks.append(f'<path d="M{place} 1V13" stroke="{THEIRS}" stroke-dasharray="2 2"/>')
+        label = f"{self.name}: {self.value:.1f}"
+        return (
+            f'<svg role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}">{"".join(marks)}</svg>'
+        )
+
+
+def bars(panels: Mapping[str, Sequence[Bar]], label: str) -> str:
+    """Draw panels of values with intervals, from left to right; a dashed tick is what a value is compared with.
+
+    Args:
+        panels: Title -> values, from top to bottom.
+        label: Of the horizontal axes.
+
+    Returns:
+        An SVG document.
+    """
+    most = max((len(values) for values in panels.values()), default=1)
+    figure, axes = side_by_side(max(1, len(panels)), 4.2, 1.0 + 0.32 * most)
+    for (title, values), ax in zip(panels.items(), axes, strict=False):
+        set_titles(ax, title, "")
+        for row, bar in enumerate(values):
+            ax.barh(row, bar.value, height=0.55, color=OURS, alpha=0.55)
+            if math.isfinite(bar.low) and math.isfinite(bar.high):
+                ax.plot([bar.low, bar.high], [row, row], color="black", lw=1, marker="|", ms=7)
+            if math.isfinite(bar.reference):
+                ax.plot([bar.reference] * 2, [row - 0.4, row + 0.4], color=THEIRS, lw=1, linestyle="--")
+        names = [bar.name.replace("$", r"\$") for bar in values]
+        ax.set_yticks(range(len(values)), names)
+        ax.invert_yaxis()
+        ax.set_xlabel(label, color=SOFT)
+        ax.spines[["right", "top"]].set_visible(False)
+        ax.axvline(0, color=RULE, lw=1)
+    return svg(figure, "; ".join(panels))
 
 
 @dataclass(frozen=True)

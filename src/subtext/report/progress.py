@@ -12,13 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from subtext.errors import ArgumentError
 from subtext.report.text_table import duration, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+P = ParamSpec("P")
+T = TypeVar("T")
 TrainingReport = Any
 """A `training.setup.TrainingProgress`; training is a layer above this one."""
 
@@ -64,6 +68,35 @@ def each_once(before: Iterable[str]) -> Iterator[set[str]]:
         _SAID.reset(token)
 
 
+_CALLED: ContextVar[Callable[[int, int], None] | None] = ContextVar(
+    "function that the caller wants called", default=None
+)
+
+
+def with_progress(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function call what its argument `progress` is with the numbers of finished items and of all items.
+
+    Args:
+        function: It need not look at `progress`: every meter does.
+
+    Returns:
+        The function.
+    """
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        progress: Any = kwargs.get("progress")
+        if progress is not None and not callable(progress):
+            raise ArgumentError(f"progress needs a function of two numbers, done and total; it got {progress!r:.60}")
+        token = _CALLED.set(progress)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _CALLED.reset(token)
+
+    return called
+
+
 @contextmanager
 def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Show progress of items whose number becomes known on the way.
@@ -75,6 +108,21 @@ def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
     Yields:
         A function to call with the numbers of finished items and of all items.
     """
+    called = _CALLED.get()
+    with _shown(label, quiet=quiet) as show:
+        if called is None:
+            yield show
+            return
+
+        def both(finished: int, total: int) -> None:
+            show(finished, total)
+            called(finished, total)
+
+        yield both
+
+
+@contextmanager
+def _shown(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     if quiet:
         yield lambda finished, total: None
     elif sys.stderr.isatty():

@@ -134,7 +134,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 
     written = [[str(cell) for cell in head], *[[_cell(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in written) for column in range(len(head))]
     numeric = [
-        column > 0 and all(not isinstance(cell := row[column], str) or cell[:1].isdigit() for row in rows)
+        column > 0
+        and all(not isinstance(cell := row[column], str) or cell.removeprefix("-")[:1].isdigit() for row in rows)
         for column in range(len(head))
     ]
     lines = []

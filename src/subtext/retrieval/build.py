@@ -258,6 +258,7 @@ def ingest(
                 entries=new,
                 vectors=vectors,
                 amended=amended,
+                unless_deleted=not again,
                 links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
                 exact_texts=frozenset(set(chunk.items.ids) - linked if exact and side == "texts" else ()),
                 derived=derived,

@@ -252,6 +252,25 @@ def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool)
     return tuple(notes)
 
 
+def named(view: View, side: Side, text: str, shown: Sequence[str]) -> tuple[str, ...]:
+    """A note where a query is the id of an item, such as an inventory number: an id is no text of its item.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        text: What was asked.
+        shown: Ids that need no note.
+
+    Returns:
+        A sentence per item whose id is the text, or folded alike.
+    """
+    ids = [name for name in view.folded(side, [text]).get(text, ()) if name not in shown]
+    return tuple(
+        f"{'an' if side == 'images' else 'a'} {side[:-1]} has the id {name!r}: `id = {name}` as a condition finds it"
+        for name in ids[:SUGGESTED]
+    )
+
+
 def _lacking(view: View, side: Side, condition: Condition, *, count: int = LOOKED_AT) -> list[str]:
     """Of the first values of a condition, the texts that no item has; of "text", whatever is looked for."""
     texts = [value for value in condition.values[:count] if isinstance(value, str)]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
-from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, require_dates
+from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, named, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.evidence import Gatherer, ItemScores, Part, judge_evidence
 from subtext.retrieval.explain import explain, part_name, with_shares
@@ -32,6 +32,7 @@ from subtext.retrieval.query import (
     require_target,
     rerank_hits,
     suggest_words,
+    texts_of,
 )
 from subtext.retrieval.ranker import FIXED, SIGNALS, Ranker, Signal, stored_ranker
 from subtext.retrieval.rerank import Reranker
@@ -186,19 +187,25 @@ class Index:
         counts = self.store.counts
         return f"Index({self.store.path}: {counts['images']:,} images, {counts['texts']:,} texts)"
 
+    @overload
+    def search(self, text: str | None = None, **options: Any) -> Answer: ...
+
+    @overload
+    def search(self, text: Sequence[str], **options: Any) -> list[Answer]: ...
+
     def search(
         self,
-        text: str | None = None,
+        text: str | Sequence[str] | None = None,
         *,
         image: Any = None,
-        like: Sequence[str | tuple[Side, str]] = (),
-        not_like: Sequence[str] = (),
+        like: str | Sequence[str | tuple[Side, str]] = (),
+        not_like: str | Sequence[str] = (),
         not_text: str | None = None,
         image_weight: float = 0.5,
         not_like_weight: float = 0.5,
         top: int = 10,
         target: Literal["images", "texts"] = "images",
-        where: Sequence[Condition | str] = (),
+        where: str | Condition | Sequence[Condition | str] = (),
         dates: Literal["possible", "certain"] = "possible",
         order: str | None = None,
         descending: bool = False,
@@ -209,14 +216,15 @@ class Index:
         explain: bool = False,
         depth: int = 200,
         rerank: Reranker | None = None,
-    ) -> Answer:
+    ) -> Answer | list[Answer]:
         """Search with text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
         the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
 
         Args:
-            text: Words that the results should match; see `Query` for quotes and minus signs.
+            text: Words that the results should match; see `Query` for quotes and minus signs. A list of queries is
+                answered as one batch.
             image: Image that the results should match.
             like: Ids of items as positive examples.
             not_like: Ids of items as negative examples.
@@ -226,7 +234,7 @@ class Index:
             not_like_weight: Weight of all negative parts, from 0 to 1000.
             top: Number of results, 1 or more.
             target: "images" or "texts".
-            where: Conditions on the metadata; all must be true.
+            where: Conditions on the metadata, one or several; all must be true.
             dates: "possible": items whose dates may fulfil the conditions; "certain": those whose dates do on every
                 day that they may be.
             order: A metadata field with dates, in whose order the best `top` results are shown; undated ones last.
@@ -240,7 +248,7 @@ class Index:
             rerank: A second model that orders the results; None for none.
 
         Returns:
-            The results, best first.
+            The results, best first; for a list of queries, a list of them.
 
         Raises:
             RequirementError: For an empty query, an unknown id or metadata field, missing features, and
@@ -251,18 +259,19 @@ class Index:
             >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
             Answer(5 images; best: 1936-041 (0.412))
         """
-        return self.answer(
+        texts = [text] if text is None or isinstance(text, str) else texts_of(text)
+        queries = [
             Query(
-                text=text,
+                text=each,
                 image=image,
-                like=tuple(like),
-                not_like=tuple(not_like),
+                like=like,
+                not_like=not_like,
                 not_text=not_text,
                 image_weight=image_weight,
                 not_like_weight=not_like_weight,
                 top=top,
                 target=target,
-                where=tuple(where),
+                where=where,
                 dates=dates,
                 order=order,
                 descending=descending,
@@ -272,9 +281,34 @@ class Index:
                 min_probability=min_probability,
                 explain=explain,
                 depth=depth,
-            ),
-            rerank=rerank,
-        )
+            )
+            for each in texts
+        ]
+        if text is None or isinstance(text, str):
+            return self.answer(queries[0], rerank=rerank)
+        return self.answers(queries, rerank=rerank)
+
+    def answers(self, queries: Sequence[Query], *, rerank: Reranker | None = None) -> list[Answer]:
+        """Answer several queries, those that can be together as one batch.
+
+        Args:
+            queries: The queries.
+            rerank: A second model that orders the results; None for none.
+
+        Returns:
+            An answer per query.
+
+        Raises:
+            SubtextError: Of the first query that cannot be answered.
+        """
+        if rerank is not None:
+            return [self.answer(query, rerank=rerank) for query in queries]
+        answers = list[Answer]()
+        for answer in self.answer_many(queries):
+            if isinstance(answer, SubtextError):
+                raise answer
+            answers.append(answer)
+        return answers
 
     def answer(self, query: Query, *, rerank: Reranker | None = None, hints: bool = True) -> Answer:
         """Answer one query.
@@ -436,6 +470,8 @@ class Index:
             suggestions = suggest_words(view, doubtful)
             nothing = not answer.hits and not answer.left_out
             notes = missed(view, query.target, query.conditions, nothing=nothing)
+            if isinstance(text, str):
+                notes += named(view, query.target, text, [hit.id for hit in answer.hits[:1]])
         return replace(answer, suggestions=suggestions, notes=(*answer.notes, *notes))
 
     def _read(self, query: Query) -> Query:

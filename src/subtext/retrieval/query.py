@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.errors import RequirementError
+from subtext.errors import ArgumentError, RequirementError
 from subtext.retrieval.answer import WIDTH, WORDS_SHOWN
 from subtext.retrieval.condition import SUGGESTED, as_conditions, near_texts
 from subtext.retrieval.confidence import Background, sample
@@ -26,6 +26,7 @@ from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import words
+from subtext.settings import named_fields
 from subtext.text_helpers import listed
 
 _AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
@@ -33,6 +34,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 _STRAIGHT = str.maketrans(dict.fromkeys("“”„‟«»", '"'))
 
 
+@named_fields()
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """One search request. Text, an image and examples can be combined.
@@ -50,7 +52,8 @@ class Query:
         not_like_weight: Weight of all negative parts, from 0 to 1000; the positive parts have weight 1.
         top: Number of results.
         target: "images" or "texts".
-        where: Conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true.
+        where: Conditions on the metadata, as `Condition` or text such as "year >= 1990", one or several; all must be
+            true.
         dates: Which items fulfil a condition on dates, of which only a first and a last day may be known: those that
             "possible" fulfil it, or those that do for "certain".
         order: A metadata field with dates. The best `top` results are shown in its order, the undated ones last.
@@ -71,14 +74,14 @@ class Query:
 
     text: str | None = None
     image: Any = None
-    like: Sequence[str | tuple[Side, str]] = ()
-    not_like: Sequence[str] = ()
+    like: str | Sequence[str | tuple[Side, str]] = ()
+    not_like: str | Sequence[str] = ()
     not_text: str | None = None
     image_weight: float = 0.5
     not_like_weight: float = 0.5
     top: int = 10
     target: Side = "images"
-    where: Sequence[Condition | str] = ()
+    where: str | Condition | Sequence[Condition | str] = ()
     dates: Literal["possible", "certain"] = "possible"
     order: str | None = None
     descending: bool = False
@@ -91,6 +94,15 @@ class Query:
     phrases: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        for name in ("where", "like", "not_like", "phrases"):
+            # One alone stands for a list of one.
+            if isinstance(value := getattr(self, name), str | Condition):
+                object.__setattr__(self, name, (value,))
+        for name in ("text", "not_text"):
+            if (value := getattr(self, name)) is not None and not isinstance(value, str):
+                raise ArgumentError(
+                    f"{name} needs text; it got {value!r:.60}; several queries are a list: search([...])", field=name
+                )
         if self.text is None and self.image is None and not self.like:
             raise RequirementError("a search needs text, an image or an example item (text, image, like); it got none")
         require_target(self.target, self.top)
@@ -180,6 +192,25 @@ class Query:
         content = image if isinstance(image, bytes) else getattr(image, "tobytes", repr(image).encode)()
         digest = hashlib.blake2b(content, digest_size=16).digest()
         return type(self.image), shape, digest, repr(replace(self, text=self.text or "", image=None))
+
+
+def texts_of(queries: object) -> list[str]:
+    """The texts of several queries.
+
+    Args:
+        queries: A list, or another sequence or iterable of texts.
+
+    Returns:
+        The texts.
+
+    Raises:
+        ArgumentError: If it is empty, or something else.
+    """
+    texts = list(queries) if isinstance(queries, Iterable) and not isinstance(queries, bytes) else [queries]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        wrong = next((text for text in texts if not isinstance(text, str)), "an empty list")
+        raise ArgumentError(f"text needs a query, or a list of queries; it got {wrong!r:.60}", field="text")
+    return texts
 
 
 def require_target(target: str, top: int) -> Side:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,19 +21,14 @@ from subtext.data.starter import NAME as STARTER, is_installed, require_installe
 from subtext.data.text import SubwordInput
 from subtext.data.words import UNKNOWN, guess_language
 from subtext.errors import RequirementError, SearchIndexError, Setting
-from subtext.evaluation.embedding import embed_items
-from subtext.models.checkpoint import fingerprint
-from subtext.models.encoders.dual import module_folder
-from subtext.models.encoders.language import Language, tokeniser
-from subtext.models.heads.mean import Passthrough
-from subtext.models.model import Branch, Model
-from subtext.models.similarity.cosine import Cosine
-from subtext.retrieval.make_text_side import keep_arrays
 from subtext.retrieval.manifest import EncoderRecord
-from subtext.retrieval.stores.item import DerivedRow, IndexEntry
+from subtext.retrieval.stores.item import DerivedRow, IndexEntry, has_direction
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.text_side import TextSide
 from subtext.text_helpers import install_hint
+
+if TYPE_CHECKING:
+    from subtext.models.model import Branch, Model
 
 NONE = "none"
 """The option that leaves out the sentence encoder."""
@@ -56,6 +51,12 @@ def open_sentence_encoder(name: str) -> Model:
     Raises:
         RequirementError: For a package that is not installed, and for a folder that is no such encoder.
     """
+    from subtext.models.encoders.dual import module_folder
+    from subtext.models.encoders.language import Language, tokeniser
+    from subtext.models.heads.mean import Passthrough
+    from subtext.models.model import Branch, Model
+    from subtext.models.similarity.cosine import Cosine
+
     option, pooling, longest = "text_encoder", cast(Literal["mean", "cls"], "mean"), LONGEST
     if name == STARTER:
         require_installed("text", option=option)
@@ -157,6 +158,8 @@ def encoder_fingerprint(branch: Branch) -> str:
     Returns:
         32 hexadecimal digits.
     """
+    from subtext.models.checkpoint import fingerprint
+
     digest = hashlib.blake2b(fingerprint(branch.state_dict()).encode(), digest_size=16)
     digest.update(f"{branch.input_spec.fingerprint} {getattr(branch.encoder, 'pooling', None)}".encode())
     return digest.hexdigest()
@@ -173,16 +176,21 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
     Returns:
         The record.
     """
-    own = None if model is None else model.text
-    same = encoder_fingerprint(encoder.text)
-    of_model = own is not None and isinstance(own.head, Passthrough) and isinstance(own.encoder, Language)
-    folder = Path(name).expanduser()
+    from subtext.models.encoders.language import Language
+    from subtext.models.heads.mean import Passthrough
+
+    own, folder, same = (
+        None if model is None else model.text,
+        Path(name).expanduser(),
+        encoder_fingerprint(encoder.text),
+    )
+    plain = own is not None and isinstance(own.head, Passthrough) and isinstance(own.encoder, Language)
     return EncoderRecord(
         STARTER if name == STARTER else str(folder.resolve()),
         same,
         int(encoder.text.encoder.pooled_width),
         _STARTER_LANGUAGES if name == STARTER else _languages(folder),
-        of_model=of_model and encoder_fingerprint(own) == same if own is not None else False,
+        of_model=plain and own is not None and encoder_fingerprint(own) == same,
     )
 
 
@@ -305,6 +313,8 @@ class SentenceVectors:
         Returns:
             Id -> row of each text that has words.
         """
+        from subtext.evaluation.embedding import embed_items
+
         texts = {entry.id: entry.text for entry in entries if entry.text is not None and entry.text.strip()}
         vectors = self._kept(texts)
         missing = [name for name in texts if name not in vectors]
@@ -318,7 +328,8 @@ class SentenceVectors:
                 self.encoder, self.encoder.text, items, Path(), cache=self.cache, note=self.note, reading=(64, 0)
             )
             vectors |= zip(missing, embedded.vectors[:, 0].float().numpy(), strict=True)
-        return {name: DerivedRow(vectors[name]) for name in texts}
+        # A text without a direction is compared with nothing.
+        return {name: DerivedRow(vectors[name]) for name in texts if has_direction(vectors[name][None, None])[0]}
 
     def _kept(self, texts: Mapping[str, str]) -> dict[str, NDArray[np.float32]]:
         """Id -> vector of those texts that the former index has."""
@@ -340,6 +351,8 @@ class SentenceVectors:
         Returns:
             Why it is not kept; "" where it is, or the store keeps none.
         """
+        from subtext.retrieval.make_text_side import keep_arrays
+
         folder = writer.sentence_side
         if folder is None or self.record.of_model:
             return ""

@@ -7,7 +7,7 @@ and `to_pydantic` fields of an HTTP request. A parameter whose type is a datacla
 setting, so that the flat flags of the command line and the objects of Python have one description.
 """
 
-from subtext.settings.command import command
+from subtext.settings.command import command, named_fields
 from subtext.settings.field import Field, did_you_mean
 from subtext.settings.marks import Commas, Flag, Interval, IsPath, Metavar, OptionGroup, Shown, Unfold
 from subtext.settings.reader import fields_of, objects_of
@@ -26,6 +26,7 @@ __all__ = [
     "command",
     "did_you_mean",
     "fields_of",
+    "named_fields",
     "objects_of",
     "require_path",
 ]

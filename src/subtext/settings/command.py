@@ -8,12 +8,13 @@ from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin
 
-from subtext.errors import ArgumentError
+from subtext.errors import ArgumentError, SubtextError
 from subtext.settings.field import did_you_mean
 from subtext.settings.reader import fields_of, hint_of, options_of, unfolded
 
 P = ParamSpec("P")
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 def command(function: Callable[P, T] | None = None, *, defaults: Mapping[str, Any] | None = None) -> Any:
@@ -71,6 +72,33 @@ def command(function: Callable[P, T] | None = None, *, defaults: Mapping[str, An
     return checked
 
 
+def named_fields(error: type[SubtextError] = ArgumentError) -> Callable[[type[C]], type[C]]:
+    """A decorator of dataclasses of settings: an unknown name raises an error with the nearest one.
+
+    Args:
+        error: What is raised.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(kind: type[C]) -> type[C]:
+        made = kind.__init__
+
+        @wraps(made)
+        def checked(self: Any, *args: Any, **values: Any) -> None:
+            known = {field.name: None for field in fields(kind)} | {f.name: f for f in fields_of(kind)}  # type: ignore[arg-type]
+            for name in values:
+                if name not in known:
+                    raise error(did_you_mean(f"field of {kind.__name__}", name, known), field=name)
+            made(self, *args, **values)
+
+        kind.__init__ = checked  # type: ignore[assignment]
+        return kind
+
+    return decorate
+
+
 def _object(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
     """The dataclass of a parameter from a mapping of its fields."""
     known = {field.name: None for field in fields(kind)} | {field.name: field for field in fields_of(kind)}
@@ -88,5 +116,15 @@ def _advice(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
             for field in fields_of(function):
                 if field.name == name and field.owner:
                     return f"'{name}' is a field of {field.owner}; give it there, as in {field.owner}={{'{name}': ...}}"
-            return did_you_mean("argument", name, names)
+            owned = {field.name: field for field in fields_of(function) if field.owner}
+            sentence = did_you_mean("argument", name, {**owned, **names})
+            near = sentence.partition("did you mean ")[2].removesuffix("?").split(" or ")
+            if near[0] in owned:
+                owner = owned[near[0]].owner
+                return f"{sentence.partition(';')[0]}; did you mean {owner}={{'{near[0]}': ...}}?"
+            if not near[0]:
+                sentence = did_you_mean("argument", name, names)
+            if "options" in names:
+                sentence += f"; an option of the model goes into options={{'{name}': ...}}"
+            return sentence
     return ""

@@ -18,7 +18,9 @@ from subtext.settings.marks import Commas, Flag, Interval, Metavar, OptionGroup,
 T = TypeVar("T")
 
 
-_LOADED = {name: type(name, (), {"__module__": "builtins"}) for name in ("Dataset", "Setup", "BuildContext")}
+_LOADED = {
+    name: type(name, (), {"__module__": "builtins"}) for name in ("Dataset", "Rows", "Arrays", "Setup", "BuildContext")
+}
 """Stand in evaluated annotations for classes that are imported for type checkers alone."""
 
 

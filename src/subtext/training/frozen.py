@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from subtext.data.dataset import Dataset
+from subtext.data.given import is_given
 from subtext.data.output_cache import OutputCache, user_cache
 from subtext.errors import OutputError
 from subtext.models.feature_cache import cached_branch, why_not_cacheable
@@ -52,6 +53,9 @@ def working_model(
             continue
         # A large training, or a full disk, need not end for want of a cache that others share.
         caches = [user_cache(), OutputCache(own)] if run.cache is None else [OutputCache(Path(run.cache))]
+        if is_given(branch.input_spec):
+            # Another training may give another object of the same name.
+            caches = [OutputCache(own)]
         for cache in filter(None, caches):
             problem: OutputError | None = None
             try:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from subtext.data.atomic import written_to
+from subtext.data.dataset import frame
 from subtext.errors import RequirementError
+from subtext.models.checkpoint import load_record
+from subtext.report.plots import Chart, Curve, Drawing, charts
 from subtext.report.progress import Estimate
+from subtext.report.text_table import Cell, TableReport, table
 from subtext.text_helpers import install_hint, json_text
 from subtext.training.checkpoints import TrainState
 from subtext.training.plan import Plan
 from subtext.training.setup import TrainingProgress
+
+if TYPE_CHECKING:
+    import pandas
 
 LOG, BOARD = "log.jsonl", "tensorboard"
 REPORT_EVERY = 0.25
@@ -85,6 +96,97 @@ class Journal:
             self._file.close()
         if self._board is not None:
             self._board.close()
+
+
+@dataclass(frozen=True, repr=False)
+class History(TableReport):
+    """The course of a training, an entry for each epoch.
+
+    Attributes:
+        entries: Lines of the log at the ends of epochs: "epoch", "step", "loss", "parts", "lr", "seconds", "figures".
+        steps: Lines of the log between them, every `log_every` steps, without "figures".
+        best_epoch: Whose weights were kept; None before there are any.
+    """
+
+    entries: tuple[dict[str, Any], ...]
+    steps: tuple[dict[str, Any], ...] = ()
+    best_epoch: int | None = None
+
+    def _lines(self) -> list[str]:
+        names = ("rsum", "image_to_text/recall@1", "text_to_image/recall@1")
+        shown = [name for name in names if any(name in entry["figures"] for entry in self.entries)]
+        rows: list[list[Cell]] = [
+            [
+                f"{entry['epoch']}{' (kept)' if entry['epoch'] == self.best_epoch else ''}",
+                f"{entry['loss']:.4g}",
+                f"{entry['lr']:.3g}",
+                *(entry["figures"].get(name) for name in shown),
+            ]
+            for entry in self.entries
+        ]
+        return [table(["epoch", "loss", "lr", *shown], rows)] if rows else ["no epoch has ended"]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a table with a row per epoch; parts of the loss and figures are columns. Needs pandas.
+
+        Returns:
+            The table.
+        """
+        rows = []
+        for entry in self.entries:
+            parts = {f"loss of {name}": value for name, value in entry["parts"].items()}
+            rows.append({n: it for n, it in entry.items() if n not in ("parts", "figures")} | parts | entry["figures"])
+        return frame(rows)
+
+    def plot(self) -> Drawing:
+        """Draw the loss and the recall of each epoch.
+
+        Returns:
+            A drawing, which a notebook shows and `save` writes as SVG.
+        """
+        losses = [(entry["epoch"], entry["loss"]) for entry in self.entries]
+        recalls = [
+            Curve(
+                direction.replace("_", " "),
+                [(e["epoch"], e["figures"][name]) for e in self.entries if name in e["figures"]],
+            )
+            for direction in ("image_to_text", "text_to_image")
+            for name in (f"{direction}/recall@10",)
+        ]
+        panels = [Chart("loss", "epoch", "mean over the epoch", [Curve("training", losses)])]
+        panels += (
+            [Chart("recall@10", "epoch", "per cent of queries", recalls)] if any(c.points for c in recalls) else []
+        )
+        return Drawing(charts(panels))
+
+
+def read_history(run: Path) -> History:
+    """The course of a training from its log.
+
+    Args:
+        run: The run's folder.
+
+    Returns:
+        The history; without entries where there is no log, as of a run that `save_pretrained` wrote.
+
+    Raises:
+        CheckpointError: If the folder has no record.
+    """
+    best = load_record(run).best_epoch
+    lines = []
+    if (run / LOG).is_file():
+        for line in (run / LOG).read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):  # The last line of a training that was killed may be a part of one.
+                lines.append(json.loads(line))
+    entries, steps = (
+        tuple({n: it for n, it in line.items() if n != "event"} for line in lines if line.get("event") == event)
+        for event in ("epoch", "step")
+    )
+    # JSON has null for what is no number.
+    for entry in entries:
+        entry["figures"] = {name: math.nan if it is None else it for name, it in entry.get("figures", {}).items()}
+        entry["loss"] = math.nan if entry["loss"] is None else entry["loss"]
+    return History(entries, steps, best)
 
 
 class Progress:

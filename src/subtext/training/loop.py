@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +59,8 @@ from subtext.training.validation import Validator
 
 CHECK_EVERY = 25
 """Steps between two checks for a number that is not finite, on a device where checking means waiting."""
+REHEARSED = 32
+"""Pairs of the step that a rehearsal tries."""
 
 
 def fit(
@@ -70,6 +72,7 @@ def fit(
     record: Record,
     run: RunConfig,
     report: Callable[[TrainingProgress], None] | None = None,
+    callbacks: Sequence[object] = (),
 ) -> TrainResult:
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
 
@@ -85,6 +88,7 @@ def fit(
         record: Model, arguments, methods and data of the run; the plan, the seed and the results are filled in here.
         run: How it is run.
         report: Called with the progress, on the first process.
+        callbacks: Their `on_step` and `on_epoch` are called with lines of the log, on the first process.
 
     Returns:
         The model with its kept weights, the record and notes.
@@ -96,17 +100,10 @@ def fit(
         TrainingError: If it cannot be trained by this plan, and if a loss or gradient is not finite, the last
             checkpoint staying as it is.
     """
-    notes: list[str] = []
-    if val is None and setup.plan.select != "last":
-        setup = replace(setup, plan=replace(setup.plan, select="last"))
-        notes.append("no validation pairs: the last epoch's weights are kept")
     processes = Processes(run.device)
-    extras = [source.open(train) for source in setup.extras]
-    banks = BankSet([source.open(train, device=processes.device) for source in setup.banks])
-    notes += [note for extra in extras for note in extra.notes(setup.model)]
-    notes += [note for bank in banks.each for note in bank.notes]
-    inputs = [*(extra.fingerprint for extra in extras), *(bank.fingerprint for bank in banks.each)]
-    record = starting_record(record, setup, train, val, run=run, inputs=inputs)
+    start = prepared(setup, train, val, record=record, run=run, device=processes.device)
+    setup, record, notes = start.setup, start.record, list(start.notes)
+    extras, banks = start.extras, start.banks
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         earlier = start_run(out, record, resume=run.resume)
@@ -136,7 +133,119 @@ def fit(
             )
             trainer = Trainer(setup, working, train, val, opened, run, processes, extras, banks, record=record)
             notes += [*trainer.notes, *map(opened.named, cache_notes)]
-            return trainer.run(snapshot, report=report, notes=list(dict.fromkeys(notes)))
+            notes = list(dict.fromkeys(notes))
+            return trainer.run(snapshot, report=report, notes=notes, callbacks=callbacks)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A training before its first step: what `fit` trains and what `rehearse` tries.
+
+    Attributes:
+        setup: Model, objective and plan, as they are trained.
+        record: Of the training that is about to run.
+        extras: What methods read beside every batch.
+        banks: What methods keep between steps.
+        notes: Sentences for the user.
+    """
+
+    setup: Setup
+    record: Record
+    extras: list[ExtraReader]
+    banks: BankSet
+    notes: tuple[str, ...]
+
+
+def prepared(
+    setup: Setup, train: Dataset, val: Dataset | None, *, record: Record, run: RunConfig, device: torch.device
+) -> Prepared:
+    """Open what a training reads; raises what methods refuse.
+
+    Args:
+        setup: As a recipe made it.
+        train: Pairs to learn from.
+        val: Pairs to select the epoch by; None for none.
+        record: Of the run.
+        run: How it is run.
+        device: Of the banks.
+
+    Returns:
+        The training before its first step.
+    """
+    notes: list[str] = []
+    if val is None and setup.plan.select != "last":
+        setup = replace(setup, plan=replace(setup.plan, select="last"))
+        notes.append("no validation pairs: the last epoch's weights are kept")
+    extras = [source.open(train) for source in setup.extras]
+    banks = BankSet([source.open(train, device=device) for source in setup.banks])
+    notes += [note for extra in extras for note in extra.notes(setup.model)]
+    notes += [note for bank in banks.each for note in bank.notes]
+    inputs = [*(extra.fingerprint for extra in extras), *(bank.fingerprint for bank in banks.each)]
+    record = starting_record(record, setup, train, val, run=run, inputs=inputs)
+    return Prepared(setup, record, extras, banks, tuple(notes))
+
+
+def rehearse(
+    setup: Setup, train: Dataset, val: Dataset | None, out: Path, *, record: Record, run: RunConfig
+) -> tuple[str, ...]:
+    """Refuse whatever `fit` would refuse, without training: the checks of `fit`, and the loss of some pairs.
+
+    Nothing is written, and the weights stay as they are.
+
+    Args:
+        setup: As for `fit`.
+        train: As for `fit`.
+        val: As for `fit`.
+        out: As for `fit`.
+        record: As for `fit`.
+        run: As for `fit`.
+
+    Returns:
+        What `fit` would note before its first step.
+
+    Raises:
+        SubtextError: What `fit` would raise before its first step, or in it.
+    """
+    processes = Processes(run.device)
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        start = prepared(setup, train, val, record=record, run=run, device=processes.device)
+        start_run(out, start.record, resume=run.resume)
+        notes = (*start.notes, *validate_plan(start.setup, train, processes))
+        setup, banks = start.setup, start.banks
+        relevance = None if setup.relevance is None else setup.relevance.open(train)
+        device = next((weight.device for weight in setup.model.parameters()), torch.device("cpu"))
+        was_training, buffers = setup.model.training, {n: it.clone() for n, it in setup.model.named_buffers()}
+        stepper = Stepper(setup.model.to(processes.device).train(), setup.objective, setup.plan, processes, banks)
+        reader = StepReader(
+            setup.model,
+            train,
+            Draw(run.seed, 0),
+            together=setup.plan.caption_sampling == "together",
+            processes=processes.count,
+            rank=processes.rank,
+            related=relevance,
+            mixing=setup.mixing,
+            extras=start.extras,
+        )
+        rows = batches_of(train, setup.plan, epoch=0, seed=run.seed, processes=processes.count)[0]
+        try:
+            for count in (REHEARSED, len(rows)):
+                try:
+                    stepper(
+                        reader(rows[:count]).to(processes.device), banks.epoch(0, run.seed), name="step 0", share=1.0
+                    )
+                    break
+                except SubtextError:
+                    # A few pairs may be too few for what a batch is enough for.
+                    if count >= len(rows):
+                        raise
+        finally:
+            setup.model.zero_grad(set_to_none=True)
+            with torch.no_grad():
+                for name, buffer in setup.model.named_buffers():
+                    buffer.copy_(buffers[name])
+            setup.model.to(device).train(was_training)
+    return notes
 
 
 class Trainer:
@@ -207,6 +316,7 @@ class Trainer:
         *,
         report: Callable[[TrainingProgress], None] | None = None,
         notes: Sequence[str] = (),
+        callbacks: Sequence[object] = (),
     ) -> TrainResult:
         """Train to the end, or until a signal.
 
@@ -214,6 +324,7 @@ class Trainer:
             snapshot: The checkpoint to go on from; None to begin.
             report: Called with the progress, on the first process.
             notes: Reported before the first step.
+            callbacks: As for `fit`.
 
         Returns:
             The model with its kept weights, in eval mode, the record and all notes.
@@ -227,6 +338,10 @@ class Trainer:
         if snapshot is not None:
             state.restore(snapshot)
             messages.append(f"going on from step {snapshot.step}")
+        on_step, on_epoch = (
+            [getattr(each, name) for each in callbacks if first and hasattr(each, name)]
+            for name in ("on_step", "on_epoch")
+        )
         parts = list(self.setup.objective.parts)
         progress = Progress(state, plan, steps=self.steps, parts=parts, report_to=report if first else None)
         length = 0 if snapshot is None else snapshot.state["log"]
@@ -250,6 +365,8 @@ class Trainer:
                             folder.opened.require()
                         if journal is not None and state.step // run.log_every > last // run.log_every:
                             journal.write("step", progress.line())
+                        for call in on_step:
+                            call(progress.line())
                         every = run.checkpoint_every
                         if stop_now or (every and state.step // every > last // every):
                             self.checkpoint(journal)
@@ -265,6 +382,8 @@ class Trainer:
                     progress.tick()
                     if journal is not None:
                         journal.write("epoch", progress.line() | {"figures": state.figures})
+                    for call in on_epoch:
+                        call(progress.line() | {"figures": dict(state.figures)})
                     loss = state.mean_loss()
                     state.totals.zero_()
                     if best:

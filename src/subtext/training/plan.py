@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from subtext.errors import RecipeError, Setting, TrainingError
-from subtext.settings import Interval, fields_of
+from subtext.settings import Interval, fields_of, named_fields
 
 Facts = Mapping[str, Sequence[str]]
 """What was chosen, or what a built model turned out to have: name -> values, the first as messages call it."""
@@ -85,6 +85,7 @@ class Phase:
     factor: float = 1.0
 
 
+@named_fields(RecipeError)
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan:
     """Everything about training that is not the model or the objective; each field is a command-line option.
@@ -242,6 +243,7 @@ class Plan:
         return f"Plan({', '.join(f'{name}={getattr(self, name)!r}' for name in named)})"
 
 
+@named_fields(TrainingError)
 @dataclass(frozen=True, repr=False)
 class RunConfig:
     """How a training is run. Only the seed and the precision of the cache affect the weights.

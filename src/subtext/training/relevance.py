@@ -44,6 +44,22 @@ class LoadedRelevance(Protocol):
 
 
 @runtime_checkable
+class TwoSidedRelevance(LoadedRelevance, Protocol):
+    """A relevance that is another one where texts are the queries."""
+
+    def of_texts(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
+        """Look up a block for texts as queries.
+
+        Args:
+            images: (I) rows of images.
+            texts: (T) rows of texts.
+
+        Returns:
+            (I T) float32, finite.
+        """
+
+
+@runtime_checkable
 class RelevanceSource(Protocol):
     """What `Setup.relevance` holds: a plain description of a relevance."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from subtext.data.feature_file import FeatureShape
 from subtext.errors import RequirementError
@@ -30,6 +31,7 @@ class BuildContext:
         seed: Of the initial weights of a new run.
         member: Of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's
             own.
+        objects: "image", "text" and "tokeniser" -> what was given as an object in place of a name.
     """
 
     image_features: FeatureShape | None = None
@@ -38,6 +40,7 @@ class BuildContext:
     assets: Path | None = None
     seed: int = 0
     member: str = ""
+    objects: Mapping[str, Any] = field(default_factory=dict)
 
     def asset(self, modality: str) -> Path | None:
         """The saved folder of one modality.

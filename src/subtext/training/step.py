@@ -36,7 +36,7 @@ from subtext.ops import draw
 from subtext.training.bank import BankSet
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes, part
-from subtext.training.relevance import ImageMixing, LoadedRelevance
+from subtext.training.relevance import ImageMixing, LoadedRelevance, TwoSidedRelevance
 
 Label = TypeVar("Label", bound=str)
 Side = Literal["image", "text"]
@@ -269,10 +269,13 @@ class StepReader:
             np.r_[rows[cut], rows[: cut.start], rows[cut.stop :]]
             for rows, cut in zip((images, texts), cuts, strict=True)
         ]
+        two_sided = isinstance(self.related, TwoSidedRelevance)
+        of_texts = self.related.of_texts if isinstance(self.related, TwoSidedRelevance) else self.related
         if self.processes == 1:
-            matrix = self.related(*first)
-            return Relevance(matrix, matrix.T, self.related.name)
-        to_texts, to_images = self.related(images[cuts[0]], first[1]), self.related(first[0], texts[cuts[1]])
+            to_texts = self.related(*first)
+            to_images = of_texts(*first) if two_sided else to_texts
+        else:
+            to_texts, to_images = self.related(images[cuts[0]], first[1]), of_texts(first[0], texts[cuts[1]])
         return Relevance(to_texts, to_images.T, self.related.name)
 
 

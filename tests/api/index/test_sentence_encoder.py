@@ -172,7 +172,7 @@ def test_spaces_follow_every_command(models: dict[str, Path], tmp_path: Path, mo
         texts = {row.text: row.key for row in view.rows("texts", keys=view.keys("texts").tolist())}
         before = view.vectors_in("sentences", np.array([texts["a man rides"]]))[0]
         near = neighbours.near_of(view, view.keys("images"))
-    monkeypatch.setattr("subtext.retrieval.sentences.embed_items", killed)
+    monkeypatch.setattr("subtext.models.encoders.language.Language.forward", killed)
     st.move_index(index, model=models["siglip"], even_if_worse=True, drop_missing=True, **how)
     with open_store(index).reading() as view:
         texts = {row.text: row.key for row in view.rows("texts", keys=view.keys("texts").tolist())}

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 import subtext as st
+from subtext.api.interpolate import scale_updates
 from subtext.api.train import flat_arguments
 from subtext.core import Encoded
 from subtext.errors import RecipeError, RequirementError
@@ -185,3 +186,62 @@ def test_unsuitable_models_or_features_raise(archive: Path, tmp_path: Path) -> N
     np.savez(tmp_path / "narrow.npz", **{**np.load(archive / "texts.npz"), "pooled": np.ones((160, 5), np.float32)})
     with pytest.raises(RequirementError, match="one space; their vectors have 12 and 5 numbers"):
         adapted(archive, tmp_path / "c", text_features=tmp_path / "narrow.npz")
+
+
+@pytest.mark.golden
+def test_share_of_an_adapter_is_on_the_straight_line_of_the_card() -> None:
+    head = Adapter(2, 2).eval()
+    first, last = head.perceptron[1], head.perceptron[3]
+    first.weight.data, last.weight.data = (
+        torch.tensor([[1.0, -1.0], [0.5, 1.0]]),
+        torch.tensor([[0.2, 0.0], [-0.4, 0.6]]),
+    )
+    first.bias.data.zero_()
+    model = nn.ModuleDict({"head": head})
+    trained = last.weight.detach().clone()
+    expected = {0.25: [0.5280199, 0.849232], 0.5: [0.46896472, 0.8832169], 0.75: [0.42039067, 0.9073432]}
+    for share, vector in expected.items():
+        last.weight.data.copy_(trained)
+        scale_updates(model, share)
+        found = head(Encoded(pooled=torch.tensor([[0.6, 0.8]])), torch.arange(1)).vectors[0, 0]
+        assert found.tolist() == pytest.approx(vector, abs=1e-6)
+
+
+@pytest.mark.golden
+def test_low_rank_update_is_scaled_once() -> None:
+    """A share of 0.4 of W + B A, not of both factors."""
+    update = nn.ModuleDict({"lora_A": nn.ModuleDict({"default": nn.Linear(2, 1, bias=False)})})
+    update["lora_B"] = nn.ModuleDict({"default": nn.Linear(1, 2, bias=False)})
+    update["lora_A"]["default"].weight.data = torch.tensor([[0.5, 0.25]])
+    update["lora_B"]["default"].weight.data = torch.tensor([[1.0], [-1.0]])
+    scale_updates(nn.ModuleDict({"layer": update}), 0.4)
+    merged = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
+    merged = merged + update["lora_B"]["default"].weight @ update["lora_A"]["default"].weight
+    torch.testing.assert_close(merged, torch.tensor([[1.2, 2.1], [-0.2, 0.9]]))
+
+
+def test_interpolated_run_is_best_on_validation_and_one_like_any_other(archive: Path, tmp_path: Path) -> None:
+    run = adapted(archive, tmp_path / "run", select="last", epochs=12, lr=3e-2)
+    found = st.interpolate_run(run.path, out=tmp_path / "between", quiet=True)
+    shares = [row["share"] for row in found.curve]
+    assert shares == [step / 10 for step in range(11)]
+    best = max(row["rsum"] for row in found.curve)
+    chosen = next(row for row in found.curve if row["rsum"] == best)
+    assert found.share == chosen["share"] and found.curve[0]["rsum"] == pytest.approx(run.record.start["rsum"])
+    assert found.curve[-1]["rsum"] == pytest.approx(run.record.best["rsum"])
+    again = st.evaluate(found.run.path, split="val", protocol=st.Protocol(bootstrap=0), quiet=True)
+    assert again.figures["rsum"] == pytest.approx(best)
+    written = json.loads((tmp_path / "between" / "interpolation.json").read_text())
+    assert written["share"] == found.share and written["curve"] == list(found.curve)
+    assert f"keeps {found.share:g} of what was learnt" in str(found)
+    with pytest.raises(RequirementError, match="reads features; leave it out"):
+        st.interpolate_run(run.path, out=tmp_path / "other", general=archive / "pairs.jsonl")
+
+
+def test_interpolating_a_run_of_another_model_raises(archive: Path, tmp_path: Path) -> None:
+    data = st.DataConfig(
+        archive / "pairs.jsonl", features=archive / "images.npz", text_features=archive / "texts.npz", val_split=None
+    )
+    run = st.train("vse", data=data, out=tmp_path / "vse", plan=st.Plan(epochs=1), quiet=True)
+    with pytest.raises(RecipeError, match="interpolate needs a run of adapt"):
+        st.interpolate_run(run.path, out=tmp_path / "between")

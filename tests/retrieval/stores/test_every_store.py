@@ -96,6 +96,57 @@ def test_text_search_equals_folder(shared: Store, folder: Folder) -> None:
     assert words("Łódź, naïve: 3×4 don't 北京") == ["lodz", "naive", "3", "4", "don", "t", "北", "北京", "京"]
 
 
+def test_compaction_frees_unfinished_move_of_what_was_deleted_or_replaced(place: Store) -> None:
+    """A text that was replaced may be one that nobody must read any more; the move embeds the new one later."""
+    if type(place).create_replacement is Store.create_replacement:
+        return  # A store that cannot be moved has no unfinished move.
+    moving = place.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    with moving.writing("move") as writer:
+        writer.put(stored_items.images(range(4)))
+        writer.put(stored_items.texts(range(4)))
+    new = replace(stored_items.text(2), content=b"other", text="Harbour at night")
+    other = replace(stored_items.picture(3), metadata={"place": "Ulm"})
+    with place.writing("update") as writer:
+        writer.delete("texts", ["t0"])
+        writer.put(Change("texts", [new], stored_items.vectors(range(9, 10), 1), links=[("p2", "t2")]))
+        writer.put(Change("images", [other], stored_items.vectors(range(3, 4), stored_items.VIEWS)))
+        writer.compact()
+    begun = place.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    assert stored_items.ids(begun, "texts") == {"t1", "t3"} and stored_items.ids(begun) == {"p0", "p1", "p2"}
+    assert damage(begun) == [] == damage(place)
+    begun.close()
+
+
+def test_item_that_another_writer_deleted_meanwhile_stays_deleted(place: Store, store_kind: str) -> None:
+    """An update looks, embeds and writes; what others delete between these stays deleted."""
+    if store_kind not in ("lance", "postgresql"):
+        return  # One writer at a time: nobody can.
+    again = replace(stored_items.images(range(1, 3)), unless_deleted=True)
+    with place.writing("update") as writer:
+        with place.writing("delete") as other:
+            other.delete("images", ["p1"])
+        writer.put(again)
+    assert "p1" not in stored_items.ids(place) and "p2" in stored_items.ids(place)
+    assert stored_items.deleted(place, "images", ["p1"]) == {"p1"} and damage(place) == []
+    with place.writing("add") as writer:
+        writer.put(replace(again, unless_deleted=False))
+    assert "p1" in stored_items.ids(place) and not stored_items.deleted(place, "images", ["p1"])
+
+
+def test_deletion_reaches_unfinished_move(place: Store) -> None:
+    if type(place).create_replacement is Store.create_replacement:
+        return
+    moving = place.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    with moving.writing("move") as writer:
+        writer.put(stored_items.images(range(4)))
+        writer.put(stored_items.texts(range(4)))
+    with place.writing("delete") as writer:
+        writer.delete("images", ["p1"])
+    begun = place.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    assert stored_items.ids(begun) == {"p0", "p2", "p3"} and "t1" not in stored_items.ids(begun, "texts")
+    begun.close()
+
+
 NASTY = [
     "'; DROP TABLE items; --",
     '"x" OR 1=1',

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import stored_items
 
+from subtext.retrieval import neighbours
 from subtext.retrieval.manifest import EncoderRecord
 from subtext.retrieval.neighbours import NEAREST, TEMPERATURE, near_of, refresh, without_lenders
 from subtext.retrieval.stores.errors import IndexLockedError
@@ -113,7 +114,11 @@ def assert_equal_to_recomputation(store: Store) -> None:
     assert damage(store) == []
 
 
-def test_neighbours_after_any_changes_equal_those_computed_from_scratch(place: Store) -> None:
+@pytest.mark.parametrize("compared", [neighbours.COMPARED, 0], ids=["all compared", "found by the store"])
+def test_neighbours_after_any_changes_equal_those_computed_from_scratch(
+    place: Store, compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "COMPARED", compared)
     draw = np.random.default_rng(0)
     with place.writing("build") as writer:
         put_pictures(writer, list(range(24)))
@@ -149,7 +154,8 @@ def test_neighbours_after_any_changes_equal_those_computed_from_scratch(place: S
             if draw.random() < 0.3:
                 writer.compact()
             refresh(writer)
-            assert refresh(writer) == 0, "there is nothing more to do"
+            generation = writer.manifest.generation
+            assert refresh(writer) and writer.manifest.generation == generation, "there is nothing more to do"
         assert_equal_to_recomputation(place)
     place.close()
     assert_equal_to_recomputation(open_store(place.path))

@@ -33,13 +33,15 @@ from subtext.api.options import (
     IndexPretrained,
     IndexRun,
     ModelOptions,
+    OnProgress,
     OptionalRun,
     Pretrained,
     TextPrompt,
 )
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
-from subtext.report.progress import each_once, meter, say
+from subtext.report.progress import each_once, meter, say, with_progress
 from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from subtext.data.dataset import Dataset
+    from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
@@ -69,7 +71,7 @@ TextEncoder = Annotated[
     OptionGroup("Index"),
 ]
 RecordedData = Annotated[
-    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
+    "str | Path | Dataset | Rows | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
 AllowDeleting = Annotated[
@@ -100,6 +102,7 @@ class IndexChange(Report):
         deleted: Items missing from the data.
         left_out: Items that were deleted before and stay deleted.
         unread: Ids of images that the data names and that could not be read: they stay as they were.
+        unusable: Rows and images of the data that cannot be used and are no items, as with `on_error` "skip".
         withheld: Items missing from data of which some rows could not be read: they stay, as they may be those rows.
         renamed: Items with new names and known content: they keep their vectors.
         run: Of a move: the new model.
@@ -119,6 +122,7 @@ class IndexChange(Report):
     left_out: int = 0
     renamed: int = 0
     unread: tuple[str, ...] = ()
+    unusable: int = 0
     withheld: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
@@ -126,9 +130,12 @@ class IndexChange(Report):
 
     def _lines(self) -> list[str]:
         items = items_counted(self.counts)
+        of_data = "1 row or image" if self.unusable == 1 else f"{self.unusable:,} rows or images"
+        unusable = [f"{of_data} that cannot be used left out"] if self.unusable else []
         if self.verb == "build":
             command = f'subtext search {shlex.quote(self.path)} "words"'
-            return [f"{self.path}: {items}, vectors of {self.vectors}, {size(self.bytes)}", "next:", f"  {command}"]
+            built = [f"{self.path}: {items}", f"vectors of {self.vectors}", size(self.bytes), *unusable]
+            return [", ".join(built), "next:", f"  {command}"]
         if self.verb == "move":
             note = f"{self.path}: {items} now have vectors of {self.run}"
             note += "; clients that have the old index open must reconnect; `subtext index compact` frees space"
@@ -146,7 +153,7 @@ class IndexChange(Report):
             f"{self.withheld:,} missing from data with unreadable rows {_stay(self.withheld)}, as they may be these"
         )
         parts += [f"{missing} ({allow})"] if self.withheld else []
-        return [f"{self.path}: {', '.join(parts)}", *self.advice]
+        return [f"{self.path}: {', '.join([*parts, *unusable])}", *self.advice]
 
 
 def _stay(number: int) -> str:
@@ -154,6 +161,7 @@ def _stay(number: int) -> str:
 
 
 @command(defaults=DEFAULTS)
+@with_progress
 def build_index(
     index: IndexArgument,
     data: IndexData = None,
@@ -175,6 +183,7 @@ def build_index(
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
+    progress: OnProgress = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
@@ -195,6 +204,8 @@ def build_index(
         text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
             sentence encoder, or none. Default: starter where it is installed and the data have texts.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
+        progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
+            embedding.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -240,11 +251,12 @@ def build_index(
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
             refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
+            writer.compact_large()
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
             store.remove()  # Nothing was acknowledged: no empty index is left behind.
-    return _change(store, "build", written)
+    return _change(store, "build", written, problems=opened.pairs.problems)
 
 
 @command(defaults=DEFAULTS)
@@ -310,7 +322,7 @@ def add_to_index(
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
         refresh_spaces(writer, quiet=work.quiet)
         refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
-    return _change(store, "add", written)
+    return _change(store, "add", written, problems=opened.pairs.problems)
 
 
 @command(defaults=DEFAULTS)
@@ -512,6 +524,7 @@ def move_index(
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
         refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
+        writer.compact_large()
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -594,12 +607,11 @@ def open_source(
 
     verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
     opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
-    files = [
-        branch.input_spec.file.path
-        if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
-        else None
+    files: list[Any] = [
+        branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
     ]
+    files = [file.path if file is not None and not file.in_memory else file for file in files]
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     form = opened.pairs.form if isinstance(sources.data, Path) else ""
     sources = replace(sources, features=files[0], text_features=files[1], form=form or None)
@@ -742,7 +754,11 @@ def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
 
     if total := rows_due(writer.store):
         with meter("neighbours", total, quiet=quiet) as progress:
-            refresh(writer, progress=progress)
+            complete = refresh(writer, progress=progress)
+        if not complete:
+            say(
+                "note: others change the index: neighbours of some images are computed by the next command", quiet=quiet
+            )
 
 
 def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, quiet: bool = False) -> None:
@@ -897,7 +913,9 @@ def _update(
         refresh_spaces(writer, quiet=work.quiet)
         if readings:
             refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
-    return replace(_change(store, "update", total), unread=tuple(sorted(unread["images"])), withheld=withheld)
+    left = [problem for problem in problems if problem.item not in unread["images"]]
+    change = _change(store, "update", total, problems=left)
+    return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
 
 
 def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
@@ -979,10 +997,13 @@ def _ingest(
     return written
 
 
-def _change(store: Store, verb: str, written: WriteCounts | None, *, run: str = "") -> IndexChange:
+def _change(
+    store: Store, verb: str, written: WriteCounts | None, *, run: str = "", problems: Sequence[RowIssue] = ()
+) -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
     numbers = {} if written is None else asdict(written)
+    numbers["unusable"] = sum(problem.fatal for problem in problems)
     shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 
@@ -1223,6 +1244,7 @@ def import_index(
         writer.finish(job)
         writer.compact_large()
         refresh_spaces(writer)
+        writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
     line = f"vectors of {items_counted(counts)} put in"
     return IndexReport(str(store.path), (line, *advice(store)), counts)
@@ -1418,7 +1440,7 @@ def _put(
                 amended.append(entry)
         names = set(block)
         block_links = [link for link in links if link[1] in names]
-        change = Change(side, new, vectors[rows], amended, block_links)
+        change = Change(side, new, vectors[rows], amended, links=block_links)
         if sentences is not None and side == "texts" and new:
             change = replace(change, derived={"sentences": sentences(new)})
         writer.put(change, job=job, done=start + len(block))

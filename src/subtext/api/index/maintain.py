@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, table
 from subtext.settings import Metavar, OptionGroup, command
@@ -52,6 +53,7 @@ class IndexInfo(Report):
         advice: Recommended next step.
         calibrated: The data of its calibration, and whether the calibration is still valid; "" without calibration.
         vectors: Shape of the vectors, as text.
+        further_data: Data sets that were added to the first one, which the manifest names.
     """
 
     path: str
@@ -64,15 +66,17 @@ class IndexInfo(Report):
     advice: tuple[str, ...] = ()
     calibrated: str = ""
     vectors: str = ""
+    further_data: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain data.
 
         Returns:
-            The manifest, counts, bytes, facts, fields, jobs and advice.
+            The manifest, counts, bytes, facts, fields, jobs, advice and further data.
         """
         content = {**self.manifest, "index": self.path, "counts": dict(self.counts), "bytes": self.bytes, **self.facts}
         content |= {"fields": dict(self.fields), "jobs": [dict(job) for job in self.jobs], "advice": list(self.advice)}
+        content["further_data"] = list(self.further_data)
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
@@ -93,6 +97,7 @@ class IndexInfo(Report):
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
+            *[["further data", name] for name in self.further_data],
             *[[name.replace("_", " "), str(data[name])] for name in ("features", "text_features") if data.get(name)],
             *([["calibrated", self.calibrated]] if self.calibrated else []),
             ["changes", f"{self.manifest['generation']:,}"],
@@ -260,11 +265,13 @@ def delete_from_index(
             names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
-        refresh(writer)
+        complete = refresh(writer)
         writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
         line += "; `subtext index compact` removes their vectors from the disk"
+    if not complete:
+        line += "; others change the index: neighbours of some images are computed by the next command"
     return IndexReport(str(store.path), (line, *advice(store)), dict[str, int](counts.items()))
 
 
@@ -321,7 +328,8 @@ def index_info(index: IndexArgument) -> IndexInfo:
             calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
             calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
     manifest = json.loads(store.manifest.to_json())
-    if manifest["data"].get("data") and (recorded := recorded_sources(store)):
+    recorded = recorded_sources(store)
+    if manifest["data"].get("data") and recorded:
         manifest["data"] |= {"data": str(recorded[0][0].data), "split": recorded[0][1]}
     return IndexInfo(
         path=str(store.path),
@@ -334,6 +342,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         advice=tuple(advice(store)),
         calibrated=calibrated,
         vectors=vector_shape(store.manifest),
+        further_data=tuple(str(sources.data) for sources, _ in recorded[1:]),
     )
 
 
@@ -602,7 +611,7 @@ class CalibrationReport(Report):
 def calibrate_index(
     index: IndexArgument,
     *,
-    data: Annotated[str | Path | Dataset, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
+    data: Annotated[str | Path | Dataset | Rows, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
         bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS

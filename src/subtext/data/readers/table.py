@@ -7,13 +7,13 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from subtext.data.arrays import parquet_batches
+from subtext.data.arrays import parquet_batches, record_values
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import days, read_date
 from subtext.data.folders import TABLES, visible
@@ -32,9 +32,6 @@ from subtext.data.rows import (
 )
 from subtext.errors import DataError
 from subtext.text_helpers import counted, install_hint
-
-if TYPE_CHECKING:
-    import pyarrow
 
 PRIORITY = 0
 LOOKS_FOR = "one JSON-lines, CSV, TSV, Excel or Parquet file"
@@ -146,20 +143,16 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         As `records`, with notes on columns of mixed kinds.
     """
     suffix = path.suffix.lower()
+    header = suffix in (*SEPARATORS, ".xlsx", ".parquet")
+    if suffix not in SEPARATORS:
+        yield from typed_rows(records(path, prefix), columns or {}, path.name, header=header)
+        return
 
     def named() -> Iterator[Record]:
-        header = suffix in (*SEPARATORS, ".xlsx", ".parquet")
         for where, row in with_roles(records(path, prefix), columns or {}, path.name, header=header):
             yield where, row if isinstance(row, RowIssue) else with_lists(row)
 
-    cells = _Cells(_separator(path) == ";" if suffix in SEPARATORS else None)
-    if suffix not in SEPARATORS:
-        for where, row in named():
-            if not isinstance(row, RowIssue):
-                cells.count(where, row)
-            yield where, row
-        yield from cells.notes(path.name)
-        return
+    cells = _Cells(_separator(path) == ";")
     for where, row in named():
         if not isinstance(row, RowIssue):
             cells.count(where, row)
@@ -168,6 +161,29 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         if not isinstance(row, RowIssue):
             row = {n: json.loads(c.replace(",", ".")) if c and n in cells.numeric else c for n, c in row.items()}
         yield where, row
+
+
+def typed_rows(table: Iterable[Record], columns: Columns, name: str, *, header: bool) -> Iterator[Record]:
+    """Give the records of a table with types of its own, in a file or in memory, the names of roles.
+
+    Args:
+        table: Position and columns of each row.
+        columns: Role -> columns, where they have other names.
+        name: Of the table, for messages.
+        header: Whether every record has all columns.
+
+    Yields:
+        The records, with notes on columns of mixed kinds.
+    """
+    cells = _Cells(None)
+    for where, row in with_roles(table, columns, name, header=header):
+        if isinstance(row, RowIssue):
+            yield where, row
+            continue
+        row = with_lists(row)
+        cells.count(where, row)
+        yield where, row
+    yield from cells.notes(name)
 
 
 _FEW = 10
@@ -239,7 +255,9 @@ class _Cells:
             if (len(kinds) > 1 and not (few and self.is_csv) and not only_dates) or unclear:
                 (main, (first, sign, count)), *rest = sorted(kinds.items(), key=lambda kind: -kind[1][2])
                 where, cell, _ = rest[0][1] if rest else (first, sign, count)
-                mixed = f"{counted(count, main)} {'and' if rest else 'such as'} '{cell[:40]}'"
+                more = sum(kind[1][2] for kind in rest)
+                also = f"and {counted(more, 'other cell')}, {'first ' * (more > 1)}" if rest else "such as "
+                mixed = f"{counted(count, main)} {also}'{cell[:40]}'"
                 note = (
                     f"column '{name}' has {mixed} ({where}); "
                     "< and > compare its numbers and its dates, and pass over the others"
@@ -437,30 +455,12 @@ def _parquet(path: Path, prefix: str) -> Iterator[Record]:
             yield from notes
             for batch in parquet_batches(file, path):
                 batch = batch.rename_columns(names) if notes else batch
-                for value in _values(batch):
+                for value in record_values(batch):
                     number += 1
                     where = f"{prefix}row {number}"
                     yield where, value if isinstance(value, dict) else RowIssue(where, value)
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} needs to be a Parquet file; after {number} rows: {_short(error)}") from error
-
-
-def _values(batch: pyarrow.RecordBatch) -> list[dict[str, Any] | str]:
-    """Rows as dictionaries, or the reason why one cannot be read."""
-    try:
-        return batch.to_pylist()
-    except ValueError:
-        pass
-    # A string that is no UTF-8, or a time out of range, makes its own row unusable and no other.
-    values: list[dict[str, Any] | str] = []
-    for row in range(batch.num_rows):
-        try:
-            values += batch.slice(row, 1).to_pylist()
-        except UnicodeDecodeError:
-            values.append("is not valid UTF-8; write it as UTF-8")
-        except ValueError as error:
-            values.append(f"has a value that cannot be read: {_short(error)}")
-    return values
 
 
 def _utf8(path: Path, start: bytes) -> None:

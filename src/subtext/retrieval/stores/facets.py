@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any, Literal, get_args
 
 from subtext.data.dates import END, DateInterval, interval_of, read_date, year_interval
@@ -156,9 +157,11 @@ def item_words(name: str, path: str | None, metadata: Mapping[str, Any]) -> str:
 
     Example:
         >>> item_words("a/1987-118.jpg", "a/1987-118.jpg", {"place": "Köln", "years": [1923, 1924], "map": {"x": 1}})
-        'a/1987-118.jpg Köln 1923 1924 1'
+        'a/1987-118 Köln 1923 1924 1'
     """
-    names = [name, *([] if path is None or name.endswith(path.rpartition("/")[2]) else [path.rpartition("/")[2]])]
+    # All files may end alike, which says nothing of any.
+    file = PurePosixPath(path or "")
+    names = [name.removesuffix(file.suffix), *([] if name.endswith(file.name) else [file.stem])]
     # A split says how the data was divided, and nothing of an image: "train" is to find trains.
     own = {field: value for field, value in metadata.items() if field != "split"}
     return " ".join([*names, *(str(value) for _, value in _scalars(own, ""))])

@@ -324,6 +324,8 @@ def _why_not(file: Path) -> str:
 
 
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
+FREQUENT = 10_000
+"""Images from which on those that have a word are kept in memory."""
 BLOCK = 8192
 """Rows that are copied at a time."""
 Block = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -571,11 +573,19 @@ class FolderView(SqlView):
         rows = self.tables.run(statement, tokens, -1 if top is None else top) if tokens else []
         return [(int(key), float(score)) for key, score in rows]
 
+    def _named(self, word: str) -> NDArray[np.int64]:
+        """(n 3) key, times and length of the images that have a word; of a frequent one they are read once."""
+        if (rows := self.cache.get(f"word {word}")) is None:
+            statement = "SELECT key, times, length FROM image_words WHERE word = ?"
+            rows = np.array(self.tables.run(statement, word), dtype=np.int64).reshape(-1, 3)
+            if len(rows) > FREQUENT:
+                self.cache[f"word {word}"] = rows
+        return rows
+
     def _search_names(self, words: str, top: int | None) -> list[tuple[int, float]]:
         """The images that contain some of the words in their id, file name or metadata."""
         counts = Counter(query_words(words))
-        statement = "SELECT key, times, length FROM image_words WHERE word = ?"
-        found = {word: np.array(self.tables.run(statement, word), dtype=np.int64).reshape(-1, 3) for word in counts}
+        found = {word: self._named(word) for word in counts}
         keys = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(rows[:, 0] for rows in found.values())]))
         times, lengths = np.zeros((len(counts), len(keys)), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
         for row, own in enumerate(found.values()):
@@ -822,10 +832,7 @@ class FolderWriter(SqlWriter):
                     writer = FolderWriter(unfinished, tables, unfinished.manifest)
                     with writer.held_store.naming():
                         writer.clean()
-                        for side in SIDES:
-                            # A store that was copied back from elsewhere may hold what was deleted meanwhile.
-                            absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
-                            writer.delete(side, absent, keep_texts=True, remember=False)
+                        self.clean_move(writer)
                         lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
 
@@ -996,7 +1003,7 @@ class FolderWriter(SqlWriter):
         self.tables.run_many("INSERT INTO facets (side, name, value, written, key) VALUES (?, ?, ?, ?, ?)", rows)
         self.add_to("facets", sum(facet_sum(*row) for row in rows))
         if side == 0:
-            self._insert_names(zip(keys, (_names(*_named(entry)) for entry in entries), strict=True))
+            self._insert_names(zip(keys, (_names(*_name_columns(entry)) for entry in entries), strict=True))
         texts = [(key, spaced(entry.text)) for key, entry in zip(keys, entries, strict=True) if entry.text is not None]
         self.tables.run_many("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
 
@@ -1684,7 +1691,7 @@ def _split(text: Any) -> Any:
     return spaced(text) if isinstance(text, str) else text
 
 
-def _named(entry: IndexEntry) -> tuple[str, str | None, str]:
+def _name_columns(entry: IndexEntry) -> tuple[str, str | None, str]:
     return entry.id, entry.path, entry.metadata_json
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -134,6 +134,17 @@ class StoredRow:
             The entry, with the metadata parsed.
         """
         return IndexEntry(self.id, self.content, self.path, self.text, self.fields, self.stamp)
+
+    def says(self, other: StoredRow) -> bool:
+        """Whether another row of the item has the same content, text, metadata and path.
+
+        Args:
+            other: The other row.
+
+        Returns:
+            True if it has; keys, stamps and links do not count.
+        """
+        return all(getattr(self, it) == getattr(other, it) for it in ("content", "text", "metadata", "path"))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -264,6 +275,8 @@ class Change:
         entries: N items that are new or whose content has changed.
         vectors: Their (N K D) vectors.
         amended: Items that are in the index, of which only paths, texts or metadata have changed.
+        unless_deleted: Leaves out entries that another writer has deleted since it was seen that they are not. A store
+            with one writer at a time need not look.
         links: (image id, text id) to be linked, where both are in the index.
         exact_texts: Ids of texts that are to have these links alone.
         deleted: Ids of items to delete, which the index remembers where `remember` is set: a data set that still has
@@ -283,6 +296,7 @@ class Change:
     entries: Sequence[IndexEntry] = ()
     vectors: NDArray[np.float32] | None = None
     amended: Sequence[IndexEntry] = ()
+    unless_deleted: bool = False
     links: Sequence[tuple[str, str]] = ()
     exact_texts: frozenset[str] = frozenset()
     deleted: Sequence[str] = ()
@@ -293,6 +307,19 @@ class Change:
     documents: Mapping[str, str] = field(default_factory=dict)
     derived: Mapping[DerivedSpace, Mapping[str, DerivedRow]] = field(default_factory=dict)
     since: str | None = None
+
+    def without(self, deleted: Collection[bytes]) -> Change:
+        """The change without entries that count as deleted.
+
+        Args:
+            deleted: Hashes of deleted items; see `deletion_hash`.
+
+        Returns:
+            A change with the other entries and their vectors.
+        """
+        rows = [n for n, entry in enumerate(self.entries) if deletion_hash(self.side, entry.id) not in deleted]
+        vectors = None if self.vectors is None else self.vectors[rows]
+        return replace(self, entries=[self.entries[row] for row in rows], vectors=vectors)
 
     def checked_vectors(self, views: int, width: int) -> NDArray[np.float32]:
         """The vectors of the entries, after checks.

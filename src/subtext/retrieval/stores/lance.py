@@ -1050,7 +1050,10 @@ class LanceView(SqlView):
                     f"without {views} vectors, or twice there": len(own) == views,
                     "with changed or damaged vectors": len(own) != views
                     or vectors_digest(own, row["key"]) == row["vectors_digest"],
-                    "whose words differ from what they are of": (row["words"], row["length"])
+                    f"whose words differ from {'the text' if number else 'id, file and metadata'}": (
+                        row["words"],
+                        row["length"],
+                    )
                     == (searched["words"], searched["length"]),
                     "found by another id than its own": row["folded"] == fold(row["id"]),
                     "filtered by other values than the metadata": row["facets"] == searched["facets"],
@@ -1229,7 +1232,7 @@ def _seal(state: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-for _name in (*View.__abstractmethods__, "damage", "damaged_records"):
+for _name in (*View.__abstractmethods__, "owners", "owner_links", "damage", "damaged_records"):
     setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
 
 
@@ -1389,6 +1392,7 @@ class LanceWriter(Writer):
         moving = self.store.pending_move()
         if moving is not None:
             with moving.writing("compact") as writer:
+                self.clean_move(writer)
                 writer.compact(seed=seed)
         return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
 
@@ -1605,6 +1609,11 @@ class LanceWriter(Writer):
         """The commit of a change."""
         if change.since not in (None, tables.now["change"]):
             raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
+        if change.unless_deleted and tables.now["deleted"]:
+            rows = tables.scan(_RECORD, f"kind = {DELETED}").to_pylist()
+            change = replace(change, vectors=vectors).without(set(_hashes(b"".join(row["content"] for row in rows))))
+            assert change.vectors is not None
+            vectors = change.vectors
         number = SIDES.index(change.side)
         state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
@@ -1933,12 +1942,13 @@ class LanceStore(Store):
             self.table, self._tables = successor, None
             self._require_own()
         self.manifest = self.manifest_of(self.latest().now)
-        for wanted in columns_of(self.manifest):
-            width = getattr(self.latest().dataset.schema.field(wanted.name).type, "list_size", None)
-            if wanted.name in ("vector", "sentence") and width != wanted.type.list_size:
+        widths = {"vector": self.manifest.width, "sentence": self.manifest.width_of("sentences") or 1}
+        for column, wanted in widths.items():
+            width = getattr(self.latest().dataset.schema.field(column).type, "list_size", None)
+            if width != wanted:
                 raise SearchIndexError(
-                    f"{location} needs vectors of {wanted.type.list_size} numbers, as its manifest says; its table has "
-                    f"{width}; restore a backup"
+                    f"{location} needs vectors of {wanted} numbers, as its manifest says; its table has {width}; "
+                    "restore a backup"
                 )
 
     @classmethod

@@ -70,6 +70,7 @@ from subtext.retrieval.stores.item import (
     IndexEntry,
     Side,
     Space,
+    deletion_hash,
     link_sum,
     row_sum,
     vectors_digest,
@@ -887,15 +888,18 @@ class DatabaseWriter(SqlWriter):
         """
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
-        count = len(change.entries) + sum(map(len, change.derived.values()))
+        change = replace(change, vectors=vectors)
         with self.changing() as before:
             if change.since not in (None, before.manifest.change):
                 raise IndexLockedError(
                     f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again"
                 )
+            if change.unless_deleted:
+                change = change.without(self._forgotten([deletion_hash(change.side, it.id) for it in change.entries]))
+            count = len(change.entries) + sum(map(len, change.derived.values()))
             ((last,),) = self.tables.run("UPDATE state SET value = value + ? WHERE name = 'key' RETURNING value", count)
             keys = range(int(last) - count + 1, int(last) + 1)
-            applied, _ = self.change_rows(replace(change, vectors=vectors), keys)
+            applied, _ = self.change_rows(change, keys)
             names = sorted(change.documents)
             former = sum(row_sum(*row) for row in self.tables.run(_KEPT, names))
             self.tables.run_many(
@@ -904,6 +908,10 @@ class DatabaseWriter(SqlWriter):
                 list(change.documents.items()),
             )
             self.add_to("kept", sum(row_sum(*row) for row in self.tables.run(_KEPT, names)) - former)
+        moving = self.store.pending_move() if change.deleted and before.moving is not None else None
+        if moving is not None:
+            with moving.writing("delete") as writer:
+                self.clean_move(writer)
         return applied
 
     def compact(self, *, seed: int = 0) -> list[str]:
@@ -951,6 +959,11 @@ class DatabaseWriter(SqlWriter):
                 f"{len(refused)} of {len(_TABLES)} tables were passed over, and rows of deleted items stay there; "
                 "compact it as the user who built it"
             )
+        moving = self.store.pending_move()
+        if moving is not None:
+            with moving.writing("compact") as writer:
+                self.clean_move(writer)
+                writer.compact(seed=seed)
         lines = [f"a graph of {side} was built" for side in built]
         lines += [f"the graph of {side} was dropped: every vector is compared" for side in dropped]
         return [*lines, "rows of deleted items are overwritten"]

@@ -30,6 +30,7 @@ from subtext.retrieval.stores.facets import Condition, earliest
 from subtext.retrieval.stores.item import (
     DERIVED,
     NO_HITS,
+    SIDES,
     Applied,
     Change,
     FieldValues,
@@ -633,6 +634,20 @@ class Writer(ABC):
         with self.store.reading() as view:
             rows = {row.key: row.id for row in view.rows(side, keys=view.keys(side).tolist())}
         return [rows[key] for key in sorted(rows)]
+
+    def clean_move(self, moving: Writer) -> None:
+        """Delete from what an unfinished move builds the items that this index no longer has, or has otherwise.
+
+        A text that was replaced may be one that nobody must read any more. The move embeds the new one when it goes on.
+
+        Args:
+            moving: Writes the index that the move builds.
+        """
+        for side in SIDES:
+            ids = moving.ids(side)
+            now, old = self.rows_of(side, ids), moving.rows_of(side, ids)
+            changed = [name for name in ids if name not in now or not now[name].says(old[name])]
+            moving.delete(side, changed, keep_texts=True, remember=False)
 
     def compact_large(self) -> None:
         """Compact the index if a side has too many vectors to compare all of them."""
