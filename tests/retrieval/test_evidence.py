@@ -221,10 +221,12 @@ def test_ranker_of_another_model_is_refused_in_a_sentence(place: Path, tmp_path:
         file.write_text(Ranker(**{**vars(ranker), **change}).to_json())
         said = call("search", path, "red", code=1).stderr
         assert told in said and "subtext index update" in said and "Traceback" not in said
+        assert told in call("index", "verify", path, code=1).output
     file.write_text(ranker.to_json().replace("fixed", "mixed", 1))
     assert "needs its own checksum" in call("search", path, "red", code=1).stderr
     call("index", "update", path, "-q")
     assert len(open_index(path).search("red")) == 10, "an update fits it again"
+    assert "fixed weights: pixels 0.30, texts 1.00" in call("index", "info", path).stdout
 
 
 @pytest.fixture(scope="module")

@@ -317,6 +317,16 @@ class Ranker:
     version: str = ""
     format: int = FORMAT
 
+    @property
+    def summary(self) -> str:
+        """What taught the weights, and the weights."""
+        weights = ", ".join(
+            f"{signal} {self.weights.full[signal]:.2f}" for signal in SIGNALS if signal in self.weights.full
+        )
+        count = f"{self.about['queries']:,} " if self.fit != "fixed weights" else ""
+        note = self.about.get("note")
+        return f"{self.created}, {count}{self.fit}: {weights}{f'; {note}' if note else ''}"
+
     def to_json(self) -> str:
         """As indented JSON, with a checksum of all the rest.
 
