@@ -283,6 +283,10 @@ def require_callable(option: str, given: object) -> None:
     Raises:
         RequirementError: If it cannot.
     """
+    if isinstance(given, type) and option != "tokeniser":
+        raise RequirementError(
+            f"{option} needs an object; it got the class {given.__name__}; give {given.__name__}(...)"
+        )
     if not callable(given):
         kinds = "a tokeniser" if option == "tokeniser" else "a name, a torch module"
         raise RequirementError(f"{option} needs {kinds} or a function; it got {given!r:.60}", field=option)

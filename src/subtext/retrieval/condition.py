@@ -125,11 +125,13 @@ def _values(written: str) -> list[Value]:
     return list({(type(value), value): value for value in values}.values())
 
 
-def as_conditions(where: Sequence[Condition | str], *, certain: bool = False) -> tuple[Condition, ...]:
+def as_conditions(
+    where: str | Condition | Sequence[Condition | str], *, certain: bool = False
+) -> tuple[Condition, ...]:
     """Conditions, of which those that are texts are parsed.
 
     Args:
-        where: Conditions, or texts such as "year >= 1990".
+        where: Conditions, or texts such as "year >= 1990"; one alone, or several.
         certain: Dates have to fulfil all of them certainly.
 
     Returns:
@@ -138,6 +140,11 @@ def as_conditions(where: Sequence[Condition | str], *, certain: bool = False) ->
     Raises:
         RequirementError: For a text that is no condition.
     """
+    where = (where,) if isinstance(where, str | Condition) else where
+    if not isinstance(where, list | tuple) or not all(isinstance(each, str | Condition) for each in where):
+        raise RequirementError(
+            f"where needs a condition such as 'year >= 1990', or a list of these; it got {where!r:.60}", field="where"
+        )
     conditions = (parse(condition) if isinstance(condition, str) else condition for condition in where)
     return tuple(replace(condition, certain=True) if certain else condition for condition in conditions)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,10 +18,9 @@ from subtext.data.dataset import Items
 from subtext.data.output_cache import OutputCache
 from subtext.data.starter import NAME as STARTER, is_installed, require_installed
 from subtext.data.text import SubwordInput
-from subtext.data.words import UNKNOWN, guess_language
 from subtext.errors import RequirementError, SearchIndexError, Setting
 from subtext.retrieval.manifest import EncoderRecord
-from subtext.retrieval.stores.item import DerivedRow, IndexEntry
+from subtext.retrieval.stores.item import DerivedRow, IndexEntry, has_direction
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.text_side import TextSide
 from subtext.text_helpers import install_hint
@@ -34,8 +32,6 @@ NONE = "none"
 """The option that leaves out the sentence encoder."""
 LONGEST = 256
 """Subwords of a text that are read, where the files of an encoder name no other number."""
-FOREIGN = 0.1
-"""Share of texts in other languages than the encoder reads, from which on a build says so."""
 _STARTER_LANGUAGES = ("en",)
 
 
@@ -194,31 +190,6 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
     )
 
 
-def foreign_texts(record: EncoderRecord, texts: Sequence[object]) -> str:
-    """What to say of texts in languages that a sentence encoder does not read.
-
-    Args:
-        record: The encoder.
-        texts: Of the data; a sample of them is looked at.
-
-    Returns:
-        A sentence; "" where there are few, or nobody says what the encoder reads.
-    """
-    strings = [text for text in texts if isinstance(text, str)]
-    sample = [guess_language(text) for text in strings[:: max(1, len(strings) // 500)]]
-    counts = Counter(language for language in sample if language != UNKNOWN)
-    other = {language: count for language, count in counts.items() if language not in record.languages}
-    # Lists of tags are no sentences: what their words have in common with a language is chance.
-    if not record.languages or 2 * counts.total() < len(sample) or sum(other.values()) <= FOREIGN * counts.total():
-        return ""
-    most = max(other, key=lambda language: other[language])
-    return (
-        f"{round(100 * sum(other.values()) / counts.total())} % of the texts seem to be in other languages (most of "
-        f"them: {most}) than the sentence encoder reads ({', '.join(record.languages)}): there words decide; a "
-        "multilingual encoder is taken by --text-encoder FOLDER"
-    )
-
-
 def choose_encoder(name: str | None, texts: Sequence[object], model: Model | None) -> tuple[EncoderRecord | None, str]:
     """The sentence encoder of a new index.
 
@@ -328,7 +299,8 @@ class SentenceVectors:
                 self.encoder, self.encoder.text, items, Path(), cache=self.cache, note=self.note, reading=(64, 0)
             )
             vectors |= zip(missing, embedded.vectors[:, 0].float().numpy(), strict=True)
-        return {name: DerivedRow(vectors[name]) for name in texts}
+        # A text without a direction is compared with nothing.
+        return {name: DerivedRow(vectors[name]) for name in texts if has_direction(vectors[name][None, None])[0]}
 
     def _kept(self, texts: Mapping[str, str]) -> dict[str, NDArray[np.float32]]:
         """Id -> vector of those texts that the former index has."""

@@ -117,9 +117,9 @@ def test_filter_reads_few_vectors_singly_and_many_together(
     store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=100)
     plain, rows = lance.LanceTables.vectors_at, list[int]()
 
-    def counting(self: Any, numbers: np.ndarray) -> np.ndarray:
+    def counting(self: Any, numbers: np.ndarray, *more: str) -> np.ndarray:
         rows.append(len(numbers))
-        return plain(self, numbers)
+        return plain(self, numbers, *more)
 
     monkeypatch.setattr(lance.LanceTables, "vectors_at", counting)
     monkeypatch.setattr(lance, "SINGLE", single)
