@@ -242,7 +242,9 @@ class Gatherer:
         scores, background = np.zeros(len(keys)), np.zeros(len(self.sampled))
         for part in parts:
             values = {signal: self.values(signal, part, every) for signal in self.signals(part)}
-            moments = {signal: self._moments(signal, own_values, sampled) for signal, own_values in values.items()}
+            moments = {
+                signal: self._moments(signal, part, own_values, sampled) for signal, own_values in values.items()
+            }
             deviations = {
                 signal: (own_values - moments[signal].mean) / moments[signal].deviation
                 for signal, own_values in values.items()
@@ -406,12 +408,32 @@ class Gatherer:
         """(N) best inner products of items in a space; NaN for an item that has no row there."""
         if self.view.exact_spaces:
             return _aligned(*self.view.scores(space, vectors), keys)
-        rows, there = self.view.vectors_in(space, keys)
-        return np.where(there, best_products(vectors[None], rows)[0].astype(np.float64), np.nan)
+        held, rows, there = self._held(space)
+        values = np.full(len(keys), np.nan)
+        places = np.minimum(np.searchsorted(held, keys), max(len(held) - 1, 0))
+        known = held[places] == keys if len(held) else np.zeros(len(keys), dtype=np.bool_)
+        for chosen, own, own_there in (
+            (known, rows[places[known]], there[places[known]]),
+            (~known, *self.view.vectors_in(space, keys[~known])),
+        ):
+            values[chosen] = np.where(own_there, best_products(vectors[None], own)[0], np.nan)
+        return values
 
-    def _moments(self, signal: Signal, values: Values, sampled: NDArray[np.int64]) -> Moments:
+    def _held(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+        """Keys, vectors and flags of what the sample has in a space: every query is standardised over it."""
+        name = f"sample of {self.side} in {space}"
+        if name not in self.view.cache:
+            of_texts = self.side == "images" and space == self.text_space
+            keys = np.unique(self.own_texts(self.sampled)[1]) if of_texts else self.sampled
+            self.view.cache[name] = keys, *self.view.vectors_in(space, keys)
+        held: tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]] = self.view.cache[name]
+        return held
+
+    def _moments(self, signal: Signal, part: Part, values: Values, sampled: NDArray[np.int64]) -> Moments:
         """The moments of a signal over the sample."""
-        best = float(np.nanmax(values, initial=-np.inf)) if signal in LEXICAL else -np.inf
+        best = -np.inf
+        if signal in LEXICAL and part.text is not None:
+            best = float(self._matches("texts" if signal == "words" else "images", part.text)[1].max(initial=-np.inf))
         return Moments.of(values[sampled], best=best)
 
     def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
