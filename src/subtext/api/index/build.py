@@ -779,7 +779,7 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         quiet: Whether nothing is reported.
     """
     from subtext.data.features import FeatureInput
-    from subtext.retrieval.learning import fit_made, models_of
+    from subtext.retrieval.learning import embedders_of, fit_made
     from subtext.retrieval.ranker import is_stale, store_ranker, stored_ranker
 
     with writer.store.reading() as view:
@@ -793,7 +793,7 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
             return
         used, note = _names_learnt(opened.record, sources)
-        found = fit_made(view, models_of(writer.store, opened.model), used, note=note)
+        found = fit_made(view, embedders_of(writer.store, opened.model), used, note=note)
     store_ranker(writer, found)
     said = found.about.get("note", "")
     count = found.about.get("queries", 0)

@@ -693,13 +693,13 @@ def _teach(
 ) -> Ranker | None:
     """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
     from subtext.data.features import FeatureInput
-    from subtext.retrieval.learning import fit_given, models_of
+    from subtext.retrieval.learning import embedders_of, fit_given
     from subtext.retrieval.ranker import store_ranker
 
     if isinstance(opened.model.text.input_spec, FeatureInput):
         return None
     with store.reading() as view:
-        ranker = fit_given(view, opened.pairs, models_of(store, opened.model), data=source, seed=seed)
+        ranker = fit_given(view, opened.pairs, embedders_of(store, opened.model), data=source, seed=seed)
     if ranker is None:
         return None
     pixels = calibration.directions.get("images")

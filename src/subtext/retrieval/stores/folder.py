@@ -758,9 +758,9 @@ class FolderWriter(SqlWriter):
             raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
         with self.store.reading() as view:
             sides, change = view.sides, self._with_owners(view, change)
-            replaced: dict[Space, Iterable[str]] = {change.side: [entry.id for entry in change.entries]}
-            replaced.update(change.derived)
-            former = {space: [row.key for row in view.rows(space, ids=list(ids))] for space, ids in replaced.items()}
+            replaced: dict[Space, list[str]] = {change.side: [entry.id for entry in change.entries]}
+            replaced |= {space: list(rows) for space, rows in change.derived.items()}
+            former = {space: [row.key for row in view.rows(space, ids=ids)] for space, ids in replaced.items()}
         blocks: dict[Space, NDArray[np.float32]] = {change.side: vectors}
         for derived, rows in change.derived.items():
             blocks[derived] = np.array([[row.vector] for row in rows.values()], dtype=np.float32)
