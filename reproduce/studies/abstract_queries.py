@@ -21,6 +21,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +152,11 @@ def main() -> None:
     model = st.load(model="starter")
     _, vectors = openstax(model, data_folder("openstax"))
     ways, val, test = Ways(vectors["train"]["abstract"], vectors["train"]["literal"]), vectors["val"], vectors["test"]
-    chosen = {
-        way: max(
-            some, key=lambda own, way=way: (1 / ranks(ways.scores(way, own, val["abstract"], val["images"]))).mean()
-        )  # type: ignore[misc]
-        for way, some in ways.settings().items()
-    }
+
+    def reciprocal(way: str, setting: Any) -> float:
+        return float((1 / ranks(ways.scores(way, setting, val["abstract"], val["images"]))).mean())
+
+    chosen = {way: max(some, key=partial(reciprocal, way)) for way, some in ways.settings().items()}
     result: dict[str, Any] = {
         "settings": chosen,
         "shift": float(np.linalg.norm(ways.shift)),

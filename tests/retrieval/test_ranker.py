@@ -15,7 +15,6 @@ from subtext.retrieval.learning import (
     LEAST,
     Models,
     Trial,
-    WordCounts,
     fit_given,
     fit_made,
     given_trials,
@@ -27,6 +26,8 @@ from subtext.retrieval.ranker import FIXED, HIGHEST, Moments, Ranker, Weights, f
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.registry import create_store
 from subtext.retrieval.stores.store import Store
+from subtext.retrieval.word_index import WordIndex
+from subtext.retrieval.words import spaced
 
 
 @pytest.mark.golden
@@ -169,12 +170,15 @@ def archive(place: Path, count: int, *, two_texts: bool = False) -> Store:
 def test_words_are_counted_as_the_store_does(tmp_path: Path) -> None:
     with archive(tmp_path / "index", 60).reading() as view:
         keys = view.keys("texts").tolist()
-        counted = WordCounts([row.text for row in sorted(view.rows("texts", keys=keys), key=lambda row: row.key)])
+        rows = sorted(view.rows("texts", keys=keys), key=lambda row: row.key)
+        counted = WordIndex([spaced(row.text or "") for row in rows])
         for query in ("river court n7", "lamp lamp storm", "nothing"):
             asked = " ".join(dict.fromkeys(query.split()))
             wanted = dict(view.search_words("texts", asked, top=None))
-            np.testing.assert_allclose(counted.scores(query), [wanted.get(key, 0.0) for key in keys], rtol=1e-6)
-        text = text_of(7)
+            np.testing.assert_allclose(counted.scores(query), [wanted.get(key, 0.0) for key in keys], rtol=1e-5)
+            found = dict(zip(*(own.tolist() for own in view.word_scores("texts", query)), strict=True))
+            assert found == pytest.approx(wanted, rel=1e-5)
+        text = spaced(text_of(7))
         assert counted.score("river court n7", text) == pytest.approx(counted.scores("river court n7")[7])
 
 

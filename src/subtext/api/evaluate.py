@@ -795,6 +795,7 @@ def compare(
         The differences, with intervals and p-values.
 
     Raises:
+        ArgumentError: If a side is no result.
         DataError: If a file cannot be read, or the files cannot be compared.
         RequirementError: If values per query are missing, or the evaluations differ.
         OutputError: If the JSON cannot be written. This is checked before the work begins.

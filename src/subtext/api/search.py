@@ -269,7 +269,7 @@ def search(
             field="not_like_weight",
         )
     if isinstance(index, str | os.PathLike):
-        index = open_index(index, run=run, model=model, features=features, device=device)
+        index = open_index(os.fspath(index), run=run, model=model, features=features, device=device)
     elif run is not None or model is not None or features is not None:
         raise ArgumentError("run, model and features are for an index that is opened here; give them to open_index")
     from subtext.retrieval.index import Index as OpenIndex

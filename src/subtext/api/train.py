@@ -121,6 +121,7 @@ def train(
         If Ctrl-C stopped the training, `record.status` is "stopped".
 
     Raises:
+        ArgumentError: If an argument is of another type.
         RecipeError: If an option is unknown or has no effect.
         DataError: For data that cannot be used.
         TrainingError: If a loss is not finite.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,7 +243,9 @@ class Gatherer:
         scores, background = np.zeros(len(keys)), np.zeros(len(self.sampled))
         for part in parts:
             values = {signal: self.values(signal, part, every) for signal in self.signals(part)}
-            moments = {signal: self._moments(signal, own_values, sampled) for signal, own_values in values.items()}
+            moments = {
+                signal: self._moments(signal, part, own_values, sampled) for signal, own_values in values.items()
+            }
             deviations = {
                 signal: (own_values - moments[signal].mean) / moments[signal].deviation
                 for signal, own_values in values.items()
@@ -280,7 +283,7 @@ class Gatherer:
 
     def _covered(self, text: str) -> float:
         """The largest share of the words of a query that the fields of one image have, of those that match best."""
-        asked, best = set(query_words(text)), self._matches("images", text)[0][:COVERING].tolist()
+        asked, best = set(query_words(text)), self._best_matches("images", text, COVERING).tolist()
         said = [set(words(item_words(row.id, row.path, row.fields))) for row in self.view.rows("images", keys=best)]
         return max((len(asked & own) for own in said), default=0) / max(1, len(asked))
 
@@ -334,15 +337,24 @@ class Gatherer:
         known, scores = view.scores(space, compared)
         if len(keys) != view.counts["images"]:
             return best_of(images, _aligned(known, scores, texts), keys)
-        # Which rows belong to which image does not depend on the query.
+        return self._best_of_all(space, known, scores, keys)
+
+    def _best_of_all(
+        self, space: Space, known: NDArray[np.int64], scores: NDArray[Any], keys: NDArray[np.int64]
+    ) -> Values:
+        """(N) score of the best own text of all images of the index; NaN for an image without any.
+
+        Which rows of a space belong to which image does not depend on the query, and is kept.
+        """
         name = f"rows of own texts in {space}"
-        if name not in view.cache:
+        if name not in self.view.cache:
+            images, texts = self.own_texts(keys)
             rows = np.minimum(np.searchsorted(known, texts), max(len(known) - 1, 0))
             there = known[rows] == texts if len(known) else np.zeros(len(texts), dtype=np.bool_)
             owners = images[there]
             starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1])) if len(owners) else owners
-            view.cache[name] = rows[there], starts, np.searchsorted(keys, owners[starts])
-        rows, starts, places = view.cache[name]
+            self.view.cache[name] = rows[there], starts, np.searchsorted(keys, owners[starts])
+        rows, starts, places = self.view.cache[name]
         values = np.full(len(keys), np.nan)
         if len(starts):
             values[places] = np.maximum.reduceat(scores[rows], starts)
@@ -353,29 +365,26 @@ class Gatherer:
         found, scores = self._matches("texts", text)
         if self.side == "texts":
             return _placed(found, scores, keys)
-        values = np.full(len(keys), np.nan)
-        images, _ = self.own_texts(keys)
-        values[np.searchsorted(keys, images)] = 0.0
-        texts, owners = self.view.owner_links()
-        first, last = (np.searchsorted(texts, found, side=side) for side in ("left", "right"))
-        counts = last - first
-        # Of each text the places of all its links.
-        rows = np.repeat(last - np.cumsum(counts), counts) + np.arange(counts.sum())
-        linked = owners[rows]
-        places = np.minimum(np.searchsorted(keys, linked), max(len(keys) - 1, 0))
-        there = keys[places] == linked if len(keys) else np.zeros(len(linked), dtype=np.bool_)
-        np.maximum.at(values, places[there], np.repeat(scores, counts)[there])
-        return values
+        known = self.view.keys("texts")
+        if len(keys) == self.view.counts["images"]:
+            return self._best_of_all("texts", known, _placed(found, scores, known), keys)
+        images, texts = self.own_texts(keys)
+        own = np.unique(texts)
+        return best_of(images, _placed(found, scores, own)[np.searchsorted(own, texts)], keys)
 
     def _matches(self, side: Side, text: str) -> tuple[NDArray[np.int64], Values]:
-        """Keys and BM25 of the items of a side that have words of a text, best first."""
+        """Keys and BM25 of the items of a side that have words of a text."""
         name = side, text
         if name not in self.memo:
             asked = " ".join(list(dict.fromkeys(query_words(text)))[:MOST_WORDS])
-            found = self.view.search_words(side, asked, top=None) if asked else []
-            keys, scores = zip(*found, strict=True) if found else ((), ())
-            self.memo[name] = np.array(keys, dtype=np.int64), np.array(scores, dtype=np.float64)
+            self.memo[name] = self.view.word_scores(side, asked)
         return self.memo[name]
+
+    def _best_matches(self, side: Side, text: str, count: int) -> NDArray[np.int64]:
+        """Keys of the items of a side that have the words best, best first."""
+        keys, scores = self._matches(side, text)
+        rows = np.argpartition(-scores, count)[:count] if len(keys) > count else np.arange(len(keys))
+        return keys[rows[np.lexsort((keys[rows], -scores[rows]))]]
 
     @cached_property
     def memo(self) -> dict[tuple[Side, str], tuple[NDArray[np.int64], Values]]:
@@ -406,12 +415,32 @@ class Gatherer:
         """(N) best inner products of items in a space; NaN for an item that has no row there."""
         if self.view.exact_spaces:
             return _aligned(*self.view.scores(space, vectors), keys)
-        rows, there = self.view.vectors_in(space, keys)
-        return np.where(there, best_products(vectors[None], rows)[0].astype(np.float64), np.nan)
+        held, rows, there = self._held(space)
+        values = np.full(len(keys), np.nan)
+        places = np.minimum(np.searchsorted(held, keys), max(len(held) - 1, 0))
+        known = held[places] == keys if len(held) else np.zeros(len(keys), dtype=np.bool_)
+        for chosen, own, own_there in (
+            (known, rows[places[known]], there[places[known]]),
+            (~known, *self.view.vectors_in(space, keys[~known])),
+        ):
+            values[chosen] = np.where(own_there, best_products(vectors[None], own)[0], np.nan)
+        return values
 
-    def _moments(self, signal: Signal, values: Values, sampled: NDArray[np.int64]) -> Moments:
+    def _held(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+        """Keys, vectors and flags of what the sample has in a space: every query is standardised over it."""
+        name = f"sample of {self.side} in {space}"
+        if name not in self.view.cache:
+            of_texts = self.side == "images" and space == self.text_space
+            keys = np.unique(self.own_texts(self.sampled)[1]) if of_texts else self.sampled
+            self.view.cache[name] = keys, *self.view.vectors_in(space, keys)
+        held: tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]] = self.view.cache[name]
+        return held
+
+    def _moments(self, signal: Signal, part: Part, values: Values, sampled: NDArray[np.int64]) -> Moments:
         """The moments of a signal over the sample."""
-        best = float(np.nanmax(values, initial=-np.inf)) if signal in LEXICAL else -np.inf
+        best = -np.inf
+        if signal in LEXICAL and part.text is not None:
+            best = float(self._matches("texts" if signal == "words" else "images", part.text)[1].max(initial=-np.inf))
         return Moments.of(values[sampled], best=best)
 
     def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -437,7 +466,7 @@ class Gatherer:
                     found.append(owners(view.nearest_in(self.text_space, compared[None], top=depth, among=own)[0].keys))
                 elif part.text is not None:
                     side: Side = "texts" if signal == "words" else "images"
-                    matches = self._matches(side, part.text)[0]
+                    matches = self._best_matches(side, part.text, len(self._matches(side, part.text)[0]))
                     limits = own if signal == "words" else among
                     matches = (matches if limits is None else matches[np.isin(matches, limits)])[:depth]
                     found.append(owners(matches) if signal == "words" else matches)

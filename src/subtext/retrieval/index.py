@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,12 +188,6 @@ class Index:
         counts = self.store.counts
         return f"Index({self.store.path}: {counts['images']:,} images, {counts['texts']:,} texts)"
 
-    @overload
-    def search(self, text: str | None = None, **options: Any) -> Answer: ...
-
-    @overload
-    def search(self, text: Sequence[str], **options: Any) -> list[Answer]: ...
-
     def search(
         self,
         text: str | Sequence[str] | None = None,
@@ -217,7 +211,7 @@ class Index:
         explain: bool = False,
         depth: int = 200,
         rerank: Reranker | None = None,
-    ) -> Answer | list[Answer]:
+    ) -> Any:
         """Search with text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
@@ -888,7 +882,8 @@ class Index:
         about |= {name: value for name, value in lists.items() if value}
         about |= {"phrases": list(query.phrases)} if query.phrases else {}
         about |= {"order": query.order, "descending": query.descending} if query.order is not None else {}
-        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
+        conditions = [query.where] if isinstance(query.where, str | Condition) else query.where
+        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in conditions]
         return replace(
             answer,
             words=None if words is None else tuple(words.items()),

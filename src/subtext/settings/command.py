@@ -98,7 +98,7 @@ def named_fields(error: type[SubtextError] = ArgumentError) -> Callable[[type[C]
                     raise error(did_you_mean(f"field of {kind.__name__}", name, known), field=name)
             made(self, *args, **values)
 
-        kind.__init__ = checked  # type: ignore[assignment]
+        kind.__init__ = checked  # type: ignore[method-assign]
         return kind
 
     return decorate
