@@ -83,7 +83,7 @@ class Outcome:
 def prepare(place: Path) -> None:
     """Two runs of random weights, opened once; what children must not do to the machine is put in front of it."""
     from subtext.api import load
-    from subtext.retrieval import build
+    from subtext.retrieval import build, sentences
     from subtext.retrieval.stores import folder, sql
 
     runs = coloured_images.runs(place / "runs", "run", "other")
@@ -98,6 +98,12 @@ def prepare(place: Path) -> None:
     load.ModelSource.open = opened  # type: ignore[method-assign]
     for name in ("run", "other"):
         opened(load.ModelSource(runs / name), device="cpu")
+
+    # The sentence encoder, too, is opened once.
+    encoder = sentences.open_sentence_encoder("starter")
+    digest = sentences.encoder_fingerprint(encoder.text)
+    sentences.open_sentence_encoder = lambda name: encoder  # type: ignore[assignment]
+    sentences.encoder_fingerprint = lambda branch: digest  # type: ignore[assignment]
 
     class Clock(datetime):
         @classmethod

@@ -284,3 +284,25 @@ def test_rows_of_another_moment_are_refused(place: Store) -> None:
         writer.apply(Change(derived={"neighbours": {**rows, "nobody": rows["p2"]}}, since=writer.manifest.change))
     with place.reading() as view:
         assert view.space_counts["neighbours"] == 1
+
+
+def test_derived_rows_of_an_unfinished_move_go_with_their_items(place: Store) -> None:
+    if type(place).create_replacement is Store.create_replacement:
+        return  # A store that cannot be moved has no unfinished move.
+    manifest = replace(stored_items.manifest(), encoder=ENCODER, fingerprint="e" * 32)
+    moving = place.create_replacement(manifest)
+    for each in (place, moving):
+        with each.writing("add") as writer:
+            put_pictures(writer, [0, 3])
+            put_texts(writer, {"t0": ("a boat", ["p0"]), "t00": ("a gavel", ["p3"])})
+    assert damage(place) == []
+    with place.writing("update") as writer:
+        put_texts(writer, {"t0": ("a ship", ["p0"])})
+        writer.delete("images", ["p3"])
+        writer.compact()
+    begun = place.create_replacement(manifest)
+    assert stored_items.ids(begun) == {"p0"} and stored_items.ids(begun, "texts") == set()
+    with begun.reading() as view:
+        assert len(view.keys("sentences")) == 0
+    assert damage(place) == [] == damage(begun)
+    begun.close()
