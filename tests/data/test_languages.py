@@ -35,11 +35,12 @@ def test_what_is_not_known_is_not_foreign() -> None:
 
 
 def test_texts_of_another_language_are_named() -> None:
-    german = [text for text in SHORT["de"] for _ in range(3)]
-    said = foreign_texts(german, ["en"])
-    assert "most texts are probably German, and the text encoder reads English" in said
-    assert not foreign_texts(german, ["de"]) and not foreign_texts(german, []) and not foreign_texts(german[:5], ["en"])
-    assert not foreign_texts([*german, *(SHORT["en"] * 4)], ["en"]) and not foreign_texts([b"", None], ["en"])
+    german, english = [text for text in SHORT["de"] for _ in range(3)], SHORT["en"] * 3
+    said = foreign_texts([*german, *english, None, b""], ["en"], encoder="model")
+    assert "% of the texts seem to be in other languages (most of them: German) than the model reads (English)" in said
+    assert not any(foreign_texts(german, reads) for reads in (["de"], [], [MANY]))
+    assert not foreign_texts([*english * 9, german[0]], ["en"]) and not foreign_texts([b"", None], ["en"])
+    assert not foreign_texts([*[f"xq{number} zz" for number in range(9)], german[0]], ["en"]), "tags are no sentences"
 
 
 def test_languages_of_a_vocabulary_are_those_of_its_frequent_words() -> None:

@@ -27,8 +27,8 @@ LEAST = 0.4
 """Share of the evidence from which fastText is believed: docs/decisions/0190."""
 _SHARE = 0.2
 """A vocabulary is of each language that has this share of the occurrences that the most frequent one has."""
-_SAMPLE, _ENOUGH = 300, 10
-"""Texts of a data set that are looked at, and how many of a known language a statement needs."""
+_SAMPLE, _FOREIGN = 500, 0.1
+"""Texts of a data set that are looked at, and the share of those in other languages from which on something is said."""
 
 
 def language_of(text: str) -> str:
@@ -124,26 +124,28 @@ def of_vocabulary(counts: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(language for language, total in totals.most_common() if total >= _SHARE * most)
 
 
-def foreign_texts(texts: Sequence[object], reads: Sequence[str]) -> str:
-    """A sentence on texts in a language that an encoder does not read.
+def foreign_texts(texts: Sequence[object], reads: Sequence[str], *, encoder: str = "text encoder") -> str:
+    """What to say of texts in languages that an encoder does not read.
 
     Args:
         texts: Those of a data set; a sample of them is looked at.
         reads: See `is_foreign`.
+        encoder: What reads them, for the sentence.
 
     Returns:
-        The sentence; "" where most of the texts are read, or too few are of a known language.
+        A sentence; "" where there are few, and where nobody says what the encoder reads.
     """
     if not reads or MANY in reads:
         return ""
-    step = max(1, len(texts) // _SAMPLE)
-    found = Counter(language_of(text) for text in texts[::step] if isinstance(text, str))
-    found.pop(UNKNOWN, None)
-    foreign = Counter({language: count for language, count in found.items() if is_foreign(language, reads)})
-    if found.total() < _ENOUGH or foreign.total() * 2 <= found.total():
+    strings = [text for text in texts if isinstance(text, str)]
+    sample = [language_of(text) for text in strings[:: max(1, len(strings) // _SAMPLE)]]
+    counts = Counter(language for language in sample if language != UNKNOWN)
+    other = Counter({language: count for language, count in counts.items() if is_foreign(language, reads)})
+    # Lists of tags are no sentences: what their words have in common with a language is chance.
+    if 2 * counts.total() < len(sample) or other.total() <= _FOREIGN * counts.total():
         return ""
-    main = [language for language, count in foreign.most_common(3) if count >= _SHARE * foreign.total()]
+    share, most = round(100 * other.total() / counts.total()), other.most_common(1)[0][0]
     return (
-        f"most texts are probably {named(main)}, and the text encoder reads {named(reads)}; take one that reads them "
-        "(a multilingual model, or text=bag, which learns the words of the texts)"
+        f"{share} % of the texts seem to be in other languages (most of them: {named([most])}) than the {encoder} "
+        f"reads ({named(reads)}): there words decide"
     )

@@ -18,39 +18,36 @@ from subtext.errors import RequirementError
 from subtext.models.model import Model
 from subtext.retrieval.build import require_model
 from subtext.retrieval.journal import deleted_before
+from subtext.retrieval.sentences import SentenceVectors
 from subtext.retrieval.stores.documents import READ_BY_OCR
-from subtext.retrieval.stores.item import MACHINE, Change, IndexEntry, JobUpdate, StoredRow, machine_of
+from subtext.retrieval.stores.item import (
+    MACHINE,
+    Change,
+    DerivedRow,
+    DerivedSpace,
+    IndexEntry,
+    StoredRow,
+    machine_of,
+)
 from subtext.retrieval.stores.store import Store, View, Writer
 
 Machine = Literal["ocr", "captioner"]
 
 
-def put_machine_texts(
-    writer: Writer,
-    model: Model,
-    texts: Mapping[str, Sequence[str]],
-    machine: str,
-    *,
-    job: int | None = None,
-    done: int = 0,
-    documents: Mapping[str, str] | None = None,
-) -> int:
-    """Put the texts of images that a machine wrote in the place of its former ones; one change.
+def put_machine_texts(writer: Writer, model: Model, texts: Mapping[str, Sequence[str]], machine: str) -> int:
+    """Put the texts of images that a machine wrote in the place of its former ones.
 
     Args:
         writer: Changes the index.
         model: The model of the index.
         texts: Id of an image of the index -> its texts; none to remove the former ones.
         machine: What wrote them.
-        job: Number of the job that this belongs to.
-        done: Images that the job has processed after it.
-        documents: Documents of the index that change with it.
 
     Returns:
         Number of texts that are new or changed; those that somebody has deleted are left out.
 
     Raises:
-        RequirementError: If the model embeds no words.
+        RequirementError: If the model embeds no words, or a text of people has the id of one of a machine.
     """
     require_words(model)
     named = {
@@ -63,15 +60,19 @@ def put_machine_texts(
         images = view.rows("images", ids=list(texts), links=True)
         keys = sorted({key for row in images for key in row.links})
         former = {row.id: row for row in view.rows("texts", keys=keys) if machine_of(row.metadata) == machine}
+        own = [row.id for row in view.rows("texts", ids=list(named)) if not machine_of(row.metadata)]
+    if own:
+        raise RequirementError(
+            f"texts of machines need ids that no other text has; the index has a text '{own[0]}' that people wrote; "
+            "give that another id"
+        )
     links = [(image, name) for name, (image, _) in named.items() if name not in deleted]
     entries = [
         IndexEntry(name, _digest(text), text=text, metadata={MACHINE: machine})
         for name, (_, text) in named.items()
         if name not in deleted and (name not in former or former[name].text != text)
     ]
-    vectors = (
-        model.embed_texts([str(entry.text) for entry in entries]).vectors.float().cpu().numpy() if entries else None
-    )
+    vectors = _embedded(model, [str(entry.text) for entry in entries]) if entries else None
     if gone := [name for name in former if name not in named]:
         writer.delete("texts", gone, remember=False)
     new = {entry.id for entry in entries}
@@ -81,11 +82,9 @@ def put_machine_texts(
         vectors=vectors,
         links=[link for link in links if link[1] in new],
         exact_texts=frozenset(new),
-        job=None if job is None else JobUpdate(job, done=done),
-        documents=dict(documents or {}),
+        derived=_derived(writer, entries),
     )
-    if entries or documents or job is not None:
-        writer.apply(change)
+    writer.put(change)
     return len(entries)
 
 
@@ -148,11 +147,25 @@ def copy_machine_texts(store: Store, writer: Writer, model: Model) -> None:
         block = rows[start : start + BLOCK]
         vectors = _embedded(model, [row.text or "" for row in block])
         links = [(names[key], row.id) for row in block for key in row.links]
-        writer.put(Change("texts", entries=[row.entry() for row in block], vectors=vectors, links=links))
+        entries = [row.entry() for row in block]
+        derived = _derived(writer, entries, store)
+        writer.put(Change("texts", entries=entries, vectors=vectors, links=links, derived=derived))
     if read and int(read[0][0]) >= last:  # Keys of the new index are others: where some are not read yet, all are.
         with writer.store.reading() as view:
             last = int(max(view.keys("images"), default=-1))
         writer.apply(Change("texts", documents={READ_BY_OCR: str(last)}))
+
+
+def _derived(
+    writer: Writer, entries: Sequence[IndexEntry], former: Store | None = None
+) -> dict[DerivedSpace, Mapping[str, DerivedRow]]:
+    """The sentence vectors of texts, where the index has a sentence encoder."""
+    record = writer.manifest.encoder
+    return (
+        {}
+        if record is None or not entries
+        else {"sentences": SentenceVectors(record, writer.store.path, former)(entries)}
+    )
 
 
 def _embedded(model: Model, texts: Sequence[str]) -> NDArray[np.float32]:

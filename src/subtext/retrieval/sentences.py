@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from subtext.data.dataset import Items
 from subtext.data.output_cache import OutputCache
 from subtext.data.starter import NAME as STARTER, is_installed, require_installed
 from subtext.data.text import SubwordInput
-from subtext.data.words import UNKNOWN, guess_language
 from subtext.errors import RequirementError, SearchIndexError, Setting
 from subtext.retrieval.manifest import EncoderRecord
 from subtext.retrieval.stores.item import DerivedRow, IndexEntry, has_direction
@@ -34,8 +32,6 @@ NONE = "none"
 """The option that leaves out the sentence encoder."""
 LONGEST = 256
 """Subwords of a text that are read, where the files of an encoder name no other number."""
-FOREIGN = 0.1
-"""Share of texts in other languages than the encoder reads, from which on a build says so."""
 _STARTER_LANGUAGES = ("en",)
 
 
@@ -57,7 +53,8 @@ def open_sentence_encoder(name: str) -> Model:
     from subtext.models.model import Branch, Model
     from subtext.models.similarity.cosine import Cosine
 
-    option, pooling, longest = "text_encoder", cast(Literal["mean", "cls"], "mean"), LONGEST
+    option, longest = "text_encoder", LONGEST
+    pooling: Literal["mean", "cls"] = "mean"
     if name == STARTER:
         require_installed("text", option=option)
     else:
@@ -68,7 +65,7 @@ def open_sentence_encoder(name: str) -> Model:
         outer, name = Path(name), module_folder(name, option=option)
         if not (Path(name) / "config.json").is_file():
             raise RequirementError(
-                Setting(option, outer),
+                Setting(option, str(outer)),
                 " needs config.json, model.safetensors and tokenizer.json of a sentence encoder; config.json is not "
                 "there; give its folder",
             )
@@ -106,7 +103,7 @@ def _settings(folder: Path, module: Path) -> tuple[Literal["mean", "cls"], int]:
     chosen = modes - {"include_prompt"}
     if chosen - {"mean_tokens", "cls_token"} or len(chosen) > 1:
         raise RequirementError(
-            Setting("text_encoder", folder),
+            Setting("text_encoder", str(folder)),
             f" needs the mean of all states or the first one as its vector; it has {', '.join(sorted(chosen))}; give "
             "another",
         )
@@ -126,7 +123,8 @@ def _json(file: Path) -> Mapping[str, Any]:
         content = json.loads(file.read_bytes())
     except ValueError as problem:
         raise RequirementError(
-            Setting("text_encoder", file.parent), f" needs a {file.name} that is JSON; {problem}; copy the folder again"
+            Setting("text_encoder", str(file.parent)),
+            f" needs a {file.name} that is JSON; {problem}; copy the folder again",
         ) from problem
     return content if isinstance(content, dict) else {}
 
@@ -179,6 +177,7 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
     from subtext.models.encoders.language import Language
     from subtext.models.heads.mean import Passthrough
 
+    body: Any = encoder.text.encoder
     own, folder, same = (
         None if model is None else model.text,
         Path(name).expanduser(),
@@ -188,34 +187,9 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
     return EncoderRecord(
         STARTER if name == STARTER else str(folder.resolve()),
         same,
-        int(encoder.text.encoder.pooled_width),
+        int(body.pooled_width),
         _STARTER_LANGUAGES if name == STARTER else _languages(folder),
         of_model=plain and own is not None and encoder_fingerprint(own) == same,
-    )
-
-
-def foreign_texts(record: EncoderRecord, texts: Sequence[object]) -> str:
-    """What to say of texts in languages that a sentence encoder does not read.
-
-    Args:
-        record: The encoder.
-        texts: Of the data; a sample of them is looked at.
-
-    Returns:
-        A sentence; "" where there are few, or nobody says what the encoder reads.
-    """
-    strings = [text for text in texts if isinstance(text, str)]
-    sample = [guess_language(text) for text in strings[:: max(1, len(strings) // 500)]]
-    counts = Counter(language for language in sample if language != UNKNOWN)
-    other = {language: count for language, count in counts.items() if language not in record.languages}
-    # Lists of tags are no sentences: what their words have in common with a language is chance.
-    if not record.languages or 2 * counts.total() < len(sample) or sum(other.values()) <= FOREIGN * counts.total():
-        return ""
-    most = max(other, key=lambda language: other[language])
-    return (
-        f"{round(100 * sum(other.values()) / counts.total())} % of the texts seem to be in other languages (most of "
-        f"them: {most}) than the sentence encoder reads ({', '.join(record.languages)}): there words decide; a "
-        "multilingual encoder is taken by --text-encoder FOLDER"
     )
 
 
@@ -319,7 +293,7 @@ class SentenceVectors:
         vectors = self._kept(texts)
         missing = [name for name in texts if name not in vectors]
         if missing:
-            unknown = [texts[name] for name in missing]
+            unknown: list[str | bytes | None] = [texts[name] for name in missing]
             count = len(missing)
             items = Items(
                 [str(row) for row in range(count)], unknown, np.arange(count), np.full(count, "all")

@@ -250,8 +250,8 @@ def build_index(
             written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
-            writer.compact_large()
             refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
+            writer.compact_large()
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
@@ -525,8 +525,8 @@ def move_index(
     with new.writing("move") as writer:
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
-        writer.compact_large()
         refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
+        writer.compact_large()
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -697,7 +697,8 @@ def _encoder_of(
     Raises:
         RequirementError: For an encoder that cannot be opened, and for a store that keeps no vectors of one.
     """
-    from subtext.retrieval.sentences import NONE, choose_encoder, foreign_texts
+    from subtext.data.languages import foreign_texts
+    from subtext.retrieval.sentences import NONE, choose_encoder
     from subtext.retrieval.stores.registry import store_class
 
     kind = store_class(index)
@@ -710,7 +711,10 @@ def _encoder_of(
             f" needs a store that keeps the vectors of a sentence encoder; {kind.__name__} keeps none; leave it out",
         )
     record, why = choose_encoder(name, texts, model)
-    for line in filter(None, (why, "" if record is None else foreign_texts(record, texts))):
+    foreign = "" if record is None else foreign_texts(texts, record.languages, encoder="sentence encoder")
+    if foreign:
+        foreign += "; a multilingual encoder is taken by --text-encoder FOLDER"
+    for line in filter(None, (why, foreign)):
         say(f"note: {line}", quiet=quiet)
     return record
 
@@ -1000,8 +1004,10 @@ def _ingest(
     reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
-    if verb == "build" and (foreign := foreign_texts(pairs.texts.values, writer.manifest.languages)):
-        say(f"note: {foreign}; a query in another language is searched by its words alone", quiet=work.quiet)
+    encoder, reads = writer.manifest.encoder, tuple(writer.manifest.languages)
+    said = encoder is not None and encoder.languages == reads  # Of the sentence encoder.
+    if verb == "build" and not said and (foreign := foreign_texts(pairs.texts.values, reads, encoder="model")):
+        say(f"note: {foreign}", quiet=work.quiet)
     return written
 
 

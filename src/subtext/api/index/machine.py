@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from subtext.api.index.build import refresh_spaces
 from subtext.api.index.maintain import IndexReport
 from subtext.api.load import ModelSource
-from subtext.api.options import DEFAULTS, Device, IndexArgument, IndexPretrained, IndexRun, Quiet
+from subtext.api.options import DEFAULTS, AnyPath, Device, IndexArgument, IndexPretrained, IndexRun, Quiet
 from subtext.errors import DataError
 from subtext.report.progress import meter, say
 from subtext.settings import Flag, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, listed
+
+if TYPE_CHECKING:
+    from subtext.models.model import Model
+    from subtext.retrieval.stores.store import Store
 
 _INDEX = OptionGroup("Index")
 _BLOCK = 64
@@ -83,7 +88,7 @@ def add_machine_texts(
             f"with texts, and the index none of them (first: {next(iter(named), '-')!r}); name the columns "
             "(--columns image=...,text=...)"
         )
-    embedder = ModelSource.of_index(store.manifest, run, model, index=str(store.path)).open(device=device)[0]
+    embedder = _embedder(store, run, model, device)
     added, done = 0, 0
     with store.writing("texts") as writer, meter("embedding", len(texts), quiet=quiet) as progress:
         images = list(texts)
@@ -92,6 +97,7 @@ def add_machine_texts(
             added += put_machine_texts(writer, embedder, {image: texts[image] for image in block}, machine)
             done += len(block)
             progress(done)
+        refresh_spaces(writer, quiet=quiet)
         writer.compact_large()
     lines = [f"{counted(added, 'text')} by {machine} put in, of {counted(len(texts), 'image')}"]
     if unknown:
@@ -133,14 +139,14 @@ def ocr_index(
     """
     from subtext.data.image_files import open_image
     from subtext.data.ocr import reader, text_in
-    from subtext.retrieval.machine_texts import put_machine_texts, require_words
+    from subtext.retrieval.machine_texts import put_machine_texts
     from subtext.retrieval.stores.documents import READ_BY_OCR
+    from subtext.retrieval.stores.item import Change
     from subtext.retrieval.stores.registry import open_store
 
     reader()  # What is missing is said before anything else.
     store = open_store(index)
-    embedder = ModelSource.of_index(store.manifest, run, model, index=str(store.path)).open(device=device)[0]
-    require_words(embedder)
+    embedder = _embedder(store, run, model, device)
     with store.reading() as view:
         read = view.records(READ_BY_OCR)
         before = int(read[0][0]) if read and not again else -1
@@ -160,8 +166,10 @@ def ocr_index(
                     unread.append(str(problem))
                 progress(number)
             last = rows[min(start + _BLOCK, len(rows)) - 1].key
-            documents = {READ_BY_OCR: str(last)}
-            added += put_machine_texts(writer, embedder, texts, "ocr", documents=documents)
+            added += put_machine_texts(writer, embedder, texts, "ocr")
+            # Afterwards: a kill in between has these images read again.
+            writer.apply(Change(documents={READ_BY_OCR: str(last)}))
+        refresh_spaces(writer, quiet=quiet)
         writer.compact_large()
     lines = [f"{counted(len(rows) - len(unread), 'image')} read; text in {with_text:,}, {added:,} new or changed"]
     if without:
@@ -170,3 +178,15 @@ def ocr_index(
         lines.append(f"{counted(len(unread), 'image')} not read, first: {unread[0]}")
         say("note: images that could not be read are tried again with --again", quiet=quiet)
     return IndexReport(str(store.path), tuple(lines), {"images": len(rows), "texts": added, "unread": len(unread)})
+
+
+def _embedder(store: Store, run: AnyPath | None, model: AnyPath | None, device: str) -> Model:
+    """The model of an index, which has to embed words."""
+    from subtext.retrieval.build import require_model
+    from subtext.retrieval.machine_texts import require_words
+
+    source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
+    opened = source.open(device=device)[0].to_indexable("an index")
+    require_model(store, store.manifest, opened)
+    require_words(opened)
+    return opened
