@@ -60,7 +60,7 @@ def test_no_page_installs_from_package_index():
 
 def test_combined_extras_name_this_distribution():
     own = [row for rows in EXTRAS.values() for row in rows if row.startswith("subtext")]
-    assert len(own) == 2
+    assert len(own) == 3
     assert all(row.startswith(f"{PROJECT['name']}[") for row in own)
 
 
