@@ -21,6 +21,7 @@ WRITTEN = {
     "1914/": ("1914-01-01", ""),
     "1984-06?": ("1984-05-01", "1984-07-31"),
     "2001-21": ("2001-03-01", "2001-05-31"),
+    "1901-25": ("1901-01-01", "1925-12-31"),
     "Y12345": ("12345-01-01", "12345-12-31"),
     "[1667,1668,1670..1672]": ("1667-01-01", "1672-12-31"),
     "1890~/1895?": ("1889-01-01", "1896-12-31"),
@@ -169,6 +170,10 @@ def test_notation_is_an_interval(text: str, expected: tuple[str, str]) -> None:
         "0000-00-00",
         "25:61",
         "1951-05-12T25:00",
+        "1951-05-12T10:60",
+        "1951-05-12T10:30:61",
+        "1951-00",
+        "0. Jh.",
         "1890" * 30,
         "[" * 40 + "1",
         "X" * 60,
@@ -202,6 +207,7 @@ def test_part_of_a_century_is_its_years(words: str, first: int, last: int) -> No
         ("1951", (1951, 1, 1), (1952, 1, 1)), ("1951-05", (1951, 5, 1), (1951, 6, 1)),
         ("12.5.1951", (1951, 5, 12), (1951, 5, 13)), ("20190714", None, None),
         ("1890/95", (1890, 1, 1), (1896, 1, 1)), ("19. Jh.", (1800, 1, 1), (1901, 1, 1)),
+        ("um 1890", (1889, 1, 1), (1892, 1, 1)),
     ],
 )  # fmt: skip
 def test_interval_ends_with_its_last_second(
@@ -251,5 +257,7 @@ def test_python_dates_are_intervals() -> None:
     assert days(interval_of(date(1951, 5, 12))) == ("1951-05-12", "1951-05-12")
     moment = interval_of(datetime(1951, 5, 12, 10, 30))
     assert moment.first == moment.last and interval_of(moment) is moment
+    exact, day = interval_of(datetime(1951, 5, 12, 10, 30, 15)), interval_of(date(1951, 5, 12))
+    assert (exact.first - day.first, day.last - day.first) == (10 * 3600 + 30 * 60 + 15, 86_399)
     open_ended = read_date("nach 1945")
     assert open_ended is not None and open_ended.last == END

@@ -47,7 +47,8 @@ def made(folder: Path, *names: str) -> list[Path]:
     coloured_images.write(folder / "data")
     for seed, name in enumerate(names):
         coloured_images.run(folder / "data", folder / f"run-{name}", seed=seed)
-        call("index", "build", folder / name, "--run", folder / f"run-{name}", "--split", "all", "--quiet")
+        run = ["--run", folder / f"run-{name}", "--split", "all", "--text-encoder", "none"]
+        call("index", "build", folder / name, *run, "--quiet")
     return [folder / name for name in names]
 
 

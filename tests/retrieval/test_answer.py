@@ -27,7 +27,7 @@ from subtext.retrieval.stores.folder import Folder
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = coloured_images.runs(tmp_path_factory.mktemp("answers"), "run", "views")
     for name in ("run", "views"):
-        call("index", "build", folder / f"index-{name}", "--run", folder / name, "--quiet")
+        call("index", "build", folder / f"index-{name}", "--run", folder / name, "--text-encoder", "none", "-q")
     return folder
 
 
@@ -139,14 +139,15 @@ def archive(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [row | ({"captions": [said[row["id"]]]} if row["id"] in said else {}) for row in rows]
     shutil.copytree(place / "data", folder / "data")
     (folder / "data" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    call("index", "build", folder / "index", "--run", place / "run", "--data", folder / "data", "-q")
+    data = ["--data", folder / "data", "--text-encoder", "none"]
+    call("index", "build", folder / "index", "--run", place / "run", *data, "-q")
     return folder / "index"
 
 
 def test_words_rank_where_the_model_knows_none(archive: Path) -> None:
     answer = json.loads(call("search", archive, "Havana 1958", "--explain", "--json").stdout)
     assert answer["hits"][0]["id"] == "red" and answer["unit"] == "evidence"
-    assert {hit["id"] for hit in answer["hits"][1:3]} == {"blue", "cyan"}, "those with one of the words"
+    assert {hit["id"] for hit in answer["hits"][1:]} == {"blue", "cyan"}, "those with one of the words, and no others"
     assert answer["exact_words"] == ["havana", "1958"] and answer["warning"] is None
     assert "pixels" not in {reason["signal"] for hit in answer["hits"] for reason in hit["reasons"]}
     some = json.loads(call("search", archive, "Havana wardrobe", "--json").stdout)
@@ -157,9 +158,8 @@ def test_words_rank_where_the_model_knows_none(archive: Path) -> None:
 
 def test_words_join_the_ranking_of_the_model(archive: Path) -> None:
     engine = open_index(archive)
-    for text, first in [("red square, 1958", {"red", "cyan"}), ("red HAVANA", {"red", "blue"})]:
-        answer = engine.search(text)
-        assert answer.unit == "evidence" and answer[0].id in first and len(answer) == 10
+    answer = engine.search("red HAVANA")
+    assert answer.unit == "evidence" and answer[0].id in {"red", "blue"} and len(answer) == 10
     many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red", top=3)])
     assert [answer.exact_words for answer in many] == [(), ("1958",), ()]
     assert [[hit.id for hit in answer] for answer in many] == [

@@ -353,22 +353,26 @@ def test_calibrate_command_gives_search_probabilities(place: Path, told: str, mo
     directions = {side: replace(direction, threshold=0.0) for side, direction in calibration.directions.items()}
     store_calibration(Folder(place / "index"), replace(calibration, directions=directions), "<svg/>")
     engine = open_index(place / "index")
-    answer = engine.search("a red square", top=12)
+    answer = engine.search("a red square", top=12, signals=["pixels"])
     likely = [hit.probability for hit in answer.hits]
     assert answer.fit is not None and likely == sorted(likely, reverse=True) and all(0 <= p <= 1 for p in likely)
-    few = engine.search("a red square", top=12, min_probability=likely[3])
+    few = engine.search("a red square", top=12, min_probability=likely[3], signals=["pixels"])
     assert [hit.probability for hit in few.hits] == [p for p in likely if p >= likely[3]]
     assert few.left_out == 12 - len(few.hits)
     # The same numbers whatever is filtered, asked for in a batch, or shown of it.
     vectors = engine.embed_text("a red square").vectors.numpy()
     batch = engine.nearest(vectors, modality="texts", top=3)[0]
     assert [hit.probability for hit in batch.hits] == pytest.approx(likely[:3]) and batch.fit == answer.fit
-    held = engine.search("a red square", top=12, where=[parse("place < 6")])
+    held = engine.search("a red square", top=12, where=[parse("place < 6")], signals=["pixels"])
     every = {hit.id: hit.probability for hit in answer.hits}
     assert {hit.id: hit.probability for hit in held.hits} == pytest.approx({h.id: every[h.id] for h in held.hits})
     assert held.fit == answer.fit
+    # Ranked by all evidence, a hit has the probability of its cosine, as too few pairs are of images of the index.
+    whole = engine.search("a red square", top=12)
+    assert {hit.id: hit.probability for hit in whole} == pytest.approx(every) and whole.fit == answer.fit
+    assert whole.unit == "evidence"
     assert engine.search(like=["red"]).fit is None, "one's own kind is not calibrated"
-    found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
+    found = json.loads(call("search", place / "index", "a red square", "--json", "--signals", "pixels").stdout)
     assert found["has_no_match"] is found["fit"]["has_no_match"] and found["hits"][0]["probability"] == likely[0]
     assert (
         "share of hits like this that are pairs in the data" in call("search", place / "index", "a red square").stdout

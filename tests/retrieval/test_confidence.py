@@ -19,15 +19,15 @@ from subtext.retrieval.confidence import (
     Background,
     Evidence,
     Observations,
-    _fit_direction,
     _index_keys,
     _measured,
     best_products,
+    fit_direction,
     fit_isotonic,
     fit_logistic,
     probabilities,
 )
-from subtext.retrieval.query import fuse_ranks, inverted_softmax, local_scaling, spread_out
+from subtext.retrieval.query import inverted_softmax, local_scaling, spread_out
 
 pytestmark = pytest.mark.identity
 
@@ -105,14 +105,6 @@ def test_reliability_error_of_perfect_and_wrong_probabilities():
     assert reliability(np.ones(5), np.zeros(5, bool)).error == 1.0
     with pytest.raises(ShapeError, match="from 0 to 1"):
         reliability(np.array([1.5]), np.array([True]))
-
-
-def test_rank_fusion_equals_sum_of_reciprocals():
-    lists = [[3, 1, 2], [2, 9], []]
-    fused = fuse_ranks(lists)
-    for key in (1, 2, 3, 9):
-        wanted = sum(1 / (60 + each.index(key) + 1) for each in lists if key in each)
-        assert fused[key] == pytest.approx(wanted)
 
 
 def test_hubness_correction_equals_plain_loop():
@@ -210,7 +202,7 @@ def observed() -> Observations:
 
 
 def test_calibration_fit_equals_plain_formulas(observed: Observations):
-    direction = _fit_direction(observed)
+    direction = fit_direction(observed)
     rows = [row for row in range(90) if row % 3]
     gains = []
     temperatures = np.geomspace(0.005, 0.5, 24)
@@ -245,7 +237,7 @@ def test_calibration_fit_equals_plain_formulas(observed: Observations):
 
 
 def test_calibration_metrics_equal_plain_formulas_on_held_out_half(observed: Observations):
-    direction, rows = _fit_direction(observed), [row for row in range(90) if row % 3 == 0]
+    direction, rows = fit_direction(observed), [row for row in range(90) if row % 3 == 0]
     of_rows = [(observed.evidence[row], observed.correct[row]) for row in rows]
     told = [probabilities(each.scores, each.level(direction.temperature), direction) for each, _ in of_rows]
     said, right = np.concatenate(told), np.concatenate([own for _, own in of_rows]).astype(float)
@@ -276,7 +268,7 @@ def test_degenerate_hits_raise_instead_of_fitting(observed: Observations):
         ([~own for own in observed.correct], "needs larger scores to be right more often"),
     ):
         with pytest.raises(RequirementError, match=told):
-            _fit_direction(replace(observed, correct=correct))
+            fit_direction(replace(observed, correct=correct))
 
 
 def test_index_item_matches_vector_within_0_01(tmp_path):

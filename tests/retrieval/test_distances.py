@@ -97,9 +97,9 @@ def test_command_returns_uncertainty_and_reasons(made: Path) -> None:
     words = ["a red and a dog", "--json", "--explain", "--top", "4"]
     hits = json.loads(call("search", made / "index", *words).stdout)["hits"]
     assert all(hit["uncertainty"] > 0 for hit in hits)
-    assert all(-1.001 <= reason["score"] <= 1.001 for hit in hits for reason in hit["reasons"])
+    assert all(sum(own["amount"] for own in hit["reasons"]) == pytest.approx(hit["score"], abs=1e-4) for hit in hits)
     both = call("search", made / "index", "a dog", "--image", "photo003.jpg", "--json", "--diversity", "0.5").stdout
-    assert json.loads(both)["unit"] == "deviations"
+    assert json.loads(both)["unit"] == "evidence"
 
 
 def test_indexed_distances_are_first_stage(made: Path) -> None:

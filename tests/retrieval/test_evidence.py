@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny_models
 from command import call
+from PIL import Image
 
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
@@ -77,9 +78,11 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                     for key in keys:
                         lent, there = view.vectors_in("neighbours", np.array([key]))
                         raw["neighbours"][key] = float(part.sentence[0] @ lent[0, 0]) if there[0] else None
+                if not bm25:
+                    del raw["words"]
             if not part.readable:
                 raw = {name: raw[name] for name in raw if name != "pixels" and (has_encoder or name != "texts")}
-            first = next(name for name in ("texts", "words", "pixels") if name in raw)
+            first = next(name for name in ("texts", "words", "none") if name in [*raw, "none"])
             scores = dict.fromkeys(keys, 0.0)
             for signal, values in raw.items():
                 known = [value for value in values.values() if value is not None]
@@ -100,6 +103,9 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                         scores[key] += FIXED.without_texts
             factor = 1.0 if len(parts) == 1 else part.weight / float(np.std(list(scores.values())))
             totals = {key: totals[key] + factor * scores[key] for key in keys}
+            if not part.readable and not has_encoder:  # Words alone leave out what has none of them.
+                keys = [key for key in keys if any((raw[name][key] or 0) > 0 for name in raw)]
+                totals = {key: totals[key] for key in keys}
         names = {row.key: row.id for row in found}
     return {names[key]: total for key, total in totals.items()}
 
@@ -215,7 +221,50 @@ def test_ranker_of_another_model_is_refused_in_a_sentence(place: Path, tmp_path:
         file.write_text(Ranker(**{**vars(ranker), **change}).to_json())
         said = call("search", path, "red", code=1).stderr
         assert told in said and "subtext index update" in said and "Traceback" not in said
+        assert told in call("index", "verify", path, code=1).output
     file.write_text(ranker.to_json().replace("fixed", "mixed", 1))
     assert "needs its own checksum" in call("search", path, "red", code=1).stderr
     call("index", "update", path, "-q")
     assert len(open_index(path).search("red")) == 10, "an update fits it again"
+    assert "fixed weights: pixels 0.30, texts 1.00" in call("index", "info", path).stdout
+
+
+@pytest.fixture(scope="module")
+def photographs(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of 200 photographs: numbers in ids and columns, places and names, texts on two thirds of them."""
+    folder, random = tmp_path_factory.mktemp("photographs"), np.random.default_rng(0)
+    rows = []
+    for number in range(200):
+        pixels = random.integers(256, size=(8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"IMG_{4000 + number}.png")
+        rows.append(
+            {
+                "id": f"1987-{100 + number}",
+                "image": f"IMG_{4000 + number}.png",
+                "place": "Köln" if number == 17 else ["Paris", "Genève", "Łódź"][number % 3],
+                "photographer": "Anna Müller" if number == 42 else ["Anna Schmidt", "Jean Müller"][number % 2],
+                "accession": f"AB/{number}/77",
+                "captions": [f"a {['red', 'blue', 'green'][number % 3]} square at the river"] if number % 3 else [],
+            }
+        )
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--run", place / "run", "--split", "all", "--text-encoder", place / "encoder", "-q"]
+    call("index", "build", folder / "archive", folder / "rows.jsonl", *options)
+    return folder / "archive"
+
+
+@pytest.mark.parametrize(
+    ("query", "item", "field"),
+    [
+        ("Köln", 17, "place"), ("koln", 17, "place"), ("Anna Müller", 42, "photographer"), ("1987-118", 18, "id"),
+        ("anna muller", 42, "photographer"), ("IMG_4123", 123, "file name"), ("4123", 123, "file name"),
+        ("AB/66/77", 66, "accession"), ("1987-299", 199, "id"),
+    ],
+)  # fmt: skip
+def test_names_places_and_numbers_find_their_image(photographs: Path, query: str, item: int, field: str) -> None:
+    answer = json.loads(call("search", photographs, query, "--explain", "--json").stdout)
+    hit = answer["hits"][0]
+    assert hit["id"] == f"1987-{100 + item}"
+    best = hit["reasons"][0]
+    assert best["signal"] == "fields" and field in best["fields"] and best["share"] > 0.5
+    assert f"field: {field} " in call("search", photographs, query, "--explain", "--top", 1).stdout

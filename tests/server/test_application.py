@@ -95,8 +95,9 @@ def test_combined_query_returns_reasons(place: Path, client) -> None:
     params = {"q": "a blue square", "not_like": "red", "top": 5, "explain": True, "diversity": 0.3}
     got = client.get("/search", params=params).json()
     wanted = engine.search("a blue square", not_like=["red"], top=5, diversity=0.3, explain=True)
-    assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in wanted.hits] and got["unit"] == "deviations"
+    assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in wanted.hits] and got["unit"] == "evidence"
     assert got["hits"][0]["reasons"][0]["text"] == wanted.hits[0].reasons[0].text
+    assert "%" in got["hits"][0]["why"] and not got["approximate"]
     data = (place / "data" / "purple.png").read_bytes()
     both = client.post(
         "/search", params={"q": "a blue square", "top": 3}, content=data, headers={"Content-Type": "image/png"}

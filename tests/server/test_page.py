@@ -154,12 +154,13 @@ def test_exact_words_are_shown_toggled_and_suggested(page) -> None:
     page.keyboard.type("pink")
     page.keyboard.press("Enter")
     page.wait_for_url("**/?q=pink")
-    until(page, "document.querySelector('#notice').textContent.includes('Exact words count here')")
-    assert cards(page) == ["pink"] and "BM25" in page.text_content(".card .score")
+    until(page, "document.querySelectorAll('.card').length === 1")
+    assert cards(page) == ["pink"] and "evidence" in page.text_content(".card .score")
+    assert page.text_content(".card .why").startswith("keyword: pink")
     assert page.get_attribute(".card .said", "title") == "a pink square\nein Quadrat, pink"
     accessible(page)
-    page.select_option("#exact", "false")
-    page.wait_for_url("**/?q=pink&exact=false")
+    page.select_option("#signals", "pixels")
+    page.wait_for_url("**/?q=pink&signals=pixels")
     until(page, "document.querySelector('#notice').textContent.includes('means nothing')")
     page.goto("/?q=pinkk")
     until(page, "document.querySelector('#notice').textContent.includes('Did you mean pink?')")
@@ -170,33 +171,27 @@ def test_exact_words_are_shown_toggled_and_suggested(page) -> None:
     assert len(cards(page)) == 13
 
 
-def test_search_by_captions_can_be_toggled(page) -> None:
+def test_evidence_of_a_search_can_be_chosen(page) -> None:
     def told(words: str) -> list[str]:
         until(page, f"document.querySelector('#status').textContent.includes('{words}')")
         return cards(page)
 
-    page.goto("/?q=a+pink+square&exact=false")
-    by_pixels = told("nearest to “a pink square”, best")
-    page.check("text=Match their texts, too")
-    page.wait_for_url("**/?q=a+pink+square&exact=false&captions=true")
-    by_texts = told("“a pink square”, by their own texts as well, best")
-    asked = page.evaluate("fetch('/search?top=40&q=a+pink+square&lexical=false&captions=true').then(one => one.json())")
-    assert [hit["id"] for hit in asked["hits"]] == by_texts != by_pixels and sorted(by_texts) == sorted(by_pixels)
+    page.goto("/?q=a+red+square")
+    every = told("nearest to “a red square”, best")
+    page.select_option("#signals", "pixels")
+    page.wait_for_url("**/?q=a+red+square&signals=pixels")
+    by_pixels = told("“a red square”, by pictures alone, best")
+    asked = page.evaluate("fetch('/search?top=40&q=a+red+square&signals=pixels').then(one => one.json())")
+    assert [hit["id"] for hit in asked["hits"]] == by_pixels and asked["unit"] == "cosine"
     accessible(page)
     page.reload()
-    assert told("by their own texts as well") == by_texts and page.is_checked("#captions")
-    # What it does not apply to is asked without it, in whatever order one comes there.
-    page.check("input[name=for][value=texts]", force=True)
-    told("texts nearest to “a pink square”, best")
-    assert page.is_hidden("#captions-label")
-    page.goto("/?q=a+pink+square&like=red&captions=true")
-    told("and red (50 %), best")
-    assert page.is_hidden("#captions-label")
-    page.goto("/?q=a+pink+square&captions=true&exact=false")
-    assert told("by their own texts as well") == by_texts
-    page.uncheck("#captions")
-    page.wait_for_url("**/?q=a+pink+square&exact=false")
-    assert told("nearest to “a pink square”, best") == by_pixels
+    assert told("by pictures alone") == by_pixels and page.input_value("#signals") == "pixels"
+    page.select_option("#signals", label="their texts alone")
+    by_texts = told("by their texts alone")
+    assert sorted(by_texts) == sorted(by_pixels) == sorted(every)
+    page.select_option("#signals", "")
+    page.wait_for_url("**/?q=a+red+square")
+    assert told("nearest to “a red square”, best") == every
 
 
 def test_unsupported_controls_are_hidden(page) -> None:
@@ -211,7 +206,6 @@ def test_unsupported_controls_are_hidden(page) -> None:
     )
     page.goto("/")
     cards(page)
-    assert page.is_hidden("#captions-label")
     assert not page.is_visible("#pick") and "picture" not in page.get_attribute("#q", "placeholder")
     page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": served_index.picture()})
     assert "takes no pictures" in page.text_content("#notice")

@@ -31,24 +31,22 @@ NEVER_WRONG = ("GET /healthz", "GET /readyz", "GET /metrics", "GET /libraries")
 def suited(name: str, query: dict[str, object]) -> dict[str, object]:
     """The parameters of a right search, with values that suit one another and the library.
 
-    OpenAPI cannot say that `lexical` needs words, `captions` a search for images by them alone, `like` an item that is
-    there, `hubness` a query of one part, `min_probability` a calibration, and `rerank` a second model.
+    OpenAPI cannot say that `signals` needs one that the library has for the query, `like` an item that is there,
+    `hubness` a query of one part, `min_probability` a calibration, and `rerank` a second model.
     """
     if not name.endswith(" /search"):
         return query
     words, parts = {"q": query.get("q") or "a red square"}, ["index", "min_probability", "rerank"]
-    if query.get("captions"):
-        parts += ["like", "hubness", "target"]
-        if name.startswith("POST"):
-            words, parts = {}, [*parts, "captions", "lexical"]
-    elif query.get("hubness"):
+    if query.get("hubness"):
         parts += ["like", "not_like", "not_text"]
         if name.startswith("POST"):
-            words, parts = {}, [*parts, "q", "lexical"]
+            words, parts = {}, [*parts, "q"]
     values = {key: value for key, value in query.items() if key not in parts}
     for key in ("like", "not_like"):
         if key in values:
             values[key] = list(coloured_images.COLOURS)[: len(values[key])]  # type: ignore[arg-type]
+    if values.get("signals"):
+        values["signals"] = [*values["signals"], "pixels"]  # type: ignore[misc]
     return {**values, **words}
 
 

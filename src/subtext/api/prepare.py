@@ -97,14 +97,14 @@ def check_dataset(
             paths.data,
             name=paths.name,
             images=paths.path("images"),
-            split_seed=split_seed,
-            on_error=on_error,
+            split_seed=split_seed or paths.split_seed or 0,
+            on_error=on_error if paths.on_error is None else paths.on_error,
             verify=verify,
             features=paths.features,
             text_features=paths.text_features,
-            columns=columns,
-            text_fields=text_fields,
-            max_pixels=max_pixels,
+            columns=paths.columns,
+            text_fields=paths.text_fields,
+            max_pixels=max_pixels or paths.max_pixels,
             progress=progress,
         )
     if unmatched is not None:
@@ -215,7 +215,7 @@ def prepare(
 
     path = _new_file("out", out, *SUFFIXES)
     names = {"columns": columns, "text_fields": text_fields}
-    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names)  # type: ignore[arg-type]
+    sources = _sources(data, images, split_seed=split_seed, on_error=on_error, **names)
     original = dataset = sources.read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
@@ -317,9 +317,7 @@ def dedup(
     from subtext.data.write import SUFFIXES
 
     path = _new_file("out", out, *SUFFIXES)
-    sources = DataConfig.of(
-        data, images, columns=columns, text_fields=text_fields, split_seed=split_seed, on_error=on_error
-    )
+    sources = _sources(data, images, columns=columns, text_fields=text_fields, split_seed=split_seed, on_error=on_error)
     original = sources.read(need_pairs=False)
     retained, text_copies = np.ones(len(original.texts), dtype=bool), list[dict[str, Any]]()
     if len(original.texts):
@@ -441,7 +439,7 @@ def corrupt(
         )
     if labels_path is not None and path is not None and labels_path.resolve() == path.resolve():
         raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
-    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)
+    sources = _sources(data, images, split_seed=split_seed, on_error=on_error)
     ranks = (int(first), int(last))
     planted, settings, lines = _corrupt_pairs(sources, noise_type, graph, ranks, tuple(split), noise_rate, seed)
     if labels_path is not None:
@@ -577,6 +575,17 @@ def join_features(
     first, second = (FeatureFile.open(Path(file).expanduser()) for file in (cells, regions))
     with meter("joining", len(second.names), quiet=quiet) as progress:
         return JoinedFeatures(path, *join_features(first, second, path, progress=progress))
+
+
+def _sources(data: Any, images: Any, *, split_seed: int, on_error: str, **settings: Any) -> DataConfig:
+    """Where the data is; a DataConfig says by itself how it is read."""
+    if isinstance(data, DataConfig):
+        chosen: dict[str, Any] = {
+            "split_seed": split_seed or None,
+            "on_error": None if on_error == "raise" else on_error,
+        }
+        return DataConfig.of(data, images, **settings, **chosen)
+    return DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **settings)  # type: ignore[arg-type]
 
 
 def _new_file(name: str, file: str | Path | None, *suffixes: str) -> Path | None:

@@ -121,6 +121,7 @@ def train(
         If Ctrl-C stopped the training, `record.status` is "stopped".
 
     Raises:
+        ArgumentError: If an argument is of another type.
         RecipeError: If an option is unknown or has no effect.
         DataError: For data that cannot be used.
         TrainingError: If a loss is not finite.
@@ -138,6 +139,10 @@ def train(
         ... )  # doctest: +SKIP
     """
     data = DataConfig.of(data)
+    if not isinstance(options, Mapping | None):
+        raise ArgumentError(
+            f"options needs a mapping, as in {{'embed_dim': 512}}; it got {options!r:.60}", field="options"
+        )
     options, objects = split_objects(options or {})
     assert isinstance(plan, Plan) and isinstance(run, RunConfig)  # A mapping has become one.
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}

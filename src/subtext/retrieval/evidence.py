@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +124,21 @@ class ItemScores:
     background: Values
     exact: bool
 
+    def with_words(self) -> NDArray[np.int64] | None:
+        """The items that have words of the query, where words are all that its positive parts have.
+
+        Returns:
+            Their keys, ascending; None where there are other signals, by which all items can be ranked.
+        """
+        positive = [own.values for own in self.parts if own.part.weight > 0]
+        if any(set(values) - set(LEXICAL) for values in positive):
+            return None
+        matched = np.zeros(len(self.keys), dtype=np.bool_)
+        for values in positive:
+            for own in values.values():
+                matched |= np.nan_to_num(own) > 0
+        return self.keys[matched]
+
     def best(
         self,
         count: int,
@@ -192,15 +208,16 @@ class Gatherer:
             part: The part.
 
         Returns:
-            In the order of `SIGNALS`; "fields" only if an image has one of the words.
+            In the order of `SIGNALS`; "words" and "fields" only if an item has one of the words.
         """
         found: list[Signal] = ["pixels"] if part.readable and (part.text is None or self.side == "images") else []
         if part.text is not None:
             compared = part.sentence is not None if self.text_space == "sentences" else part.readable
             found += ["texts"] if self.has_texts and compared else []
-            found += ["words"] if self.has_texts else []
+            looks_up = self.has_texts and "words" in self.wanted
+            found += ["words"] if looks_up and len(self._matches("texts", part.text)[0]) else []
             if self.side == "images":
-                found += ["fields"] if "fields" in self.wanted and self._matches("images", part.text) else []
+                found += ["fields"] if "fields" in self.wanted and len(self._matches("images", part.text)[0]) else []
                 near = part.sentence is not None and len(self.view.owners("neighbours")[0]) > 0
                 found += ["neighbours"] if near else []
         return [signal for signal in found if signal in self.wanted]
@@ -226,7 +243,9 @@ class Gatherer:
         scores, background = np.zeros(len(keys)), np.zeros(len(self.sampled))
         for part in parts:
             values = {signal: self.values(signal, part, every) for signal in self.signals(part)}
-            moments = {signal: self._moments(signal, own_values, sampled) for signal, own_values in values.items()}
+            moments = {
+                signal: self._moments(signal, part, own_values, sampled) for signal, own_values in values.items()
+            }
             deviations = {
                 signal: (own_values - moments[signal].mean) / moments[signal].deviation
                 for signal, own_values in values.items()
@@ -264,7 +283,7 @@ class Gatherer:
 
     def _covered(self, text: str) -> float:
         """The largest share of the words of a query that the fields of one image have, of those that match best."""
-        asked, best = set(query_words(text)), list(self._matches("images", text))[:COVERING]
+        asked, best = set(query_words(text)), self._best_matches("images", text, COVERING).tolist()
         said = [set(words(item_words(row.id, row.path, row.fields))) for row in self.view.rows("images", keys=best)]
         return max((len(asked & own) for own in said), default=0) / max(1, len(asked))
 
@@ -299,45 +318,76 @@ class Gatherer:
             return self._scores("neighbours", part.sentence, keys)
         assert part.text is not None
         if signal == "fields":
-            return _placed(self._matches("images", part.text), keys)
+            return _placed(*self._matches("images", part.text), keys)
         if signal == "words":
             return self._words(part.text, keys)
         compared = self.compared(part)
         assert compared is not None
         if self.side == "texts":
             return self._scores(self.text_space, compared, keys)
+        return self._of_best_texts(compared, keys)
+
+    def _of_best_texts(self, compared: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
+        """(N) scores of the best own text of images; NaN for an image without any."""
+        view, space = self.view, self.text_space
         images, texts = self.own_texts(keys)
-        # Texts of several images are compared once.
-        own = np.unique(texts)
-        scores = self._scores(self.text_space, compared, own)
-        return best_of(images, scores[np.searchsorted(own, texts)], keys)
+        if not view.exact_spaces:
+            own = np.unique(texts)
+            return best_of(images, self._scores(space, compared, own)[np.searchsorted(own, texts)], keys)
+        known, scores = view.scores(space, compared)
+        if len(keys) != view.counts["images"]:
+            return best_of(images, _aligned(known, scores, texts), keys)
+        return self._best_of_all(space, known, scores, keys)
+
+    def _best_of_all(
+        self, space: Space, known: NDArray[np.int64], scores: NDArray[Any], keys: NDArray[np.int64]
+    ) -> Values:
+        """(N) score of the best own text of all images of the index; NaN for an image without any.
+
+        Which rows of a space belong to which image does not depend on the query, and is kept.
+        """
+        name = f"rows of own texts in {space}"
+        if name not in self.view.cache:
+            images, texts = self.own_texts(keys)
+            rows = np.minimum(np.searchsorted(known, texts), max(len(known) - 1, 0))
+            there = known[rows] == texts if len(known) else np.zeros(len(texts), dtype=np.bool_)
+            owners = images[there]
+            starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1])) if len(owners) else owners
+            self.view.cache[name] = rows[there], starts, np.searchsorted(keys, owners[starts])
+        rows, starts, places = self.view.cache[name]
+        values = np.full(len(keys), np.nan)
+        if len(starts):
+            values[places] = np.maximum.reduceat(scores[rows], starts)
+        return values
 
     def _words(self, text: str, keys: NDArray[np.int64]) -> Values:
         """BM25 of the best text; 0 where no text has a word, NaN where an item has no text."""
-        matches = self._matches("texts", text)
+        found, scores = self._matches("texts", text)
         if self.side == "texts":
-            return _placed(matches, keys)
+            return _placed(found, scores, keys)
+        known = self.view.keys("texts")
+        if len(keys) == self.view.counts["images"]:
+            return self._best_of_all("texts", known, _placed(found, scores, known), keys)
         images, texts = self.own_texts(keys)
-        values = np.full(len(keys), np.nan)
-        values[np.searchsorted(keys, images)] = 0.0
-        found = np.array(sorted(matches), dtype=np.int64)
-        if len(found):
-            places = np.minimum(np.searchsorted(found, texts), len(found) - 1)
-            hit = found[places] == texts
-            scores = np.array([matches[key] for key in found.tolist()])
-            np.maximum.at(values, np.searchsorted(keys, images[hit]), scores[places[hit]])
-        return values
+        own = np.unique(texts)
+        return best_of(images, _placed(found, scores, own)[np.searchsorted(own, texts)], keys)
 
-    def _matches(self, side: Side, text: str) -> dict[int, float]:
-        """Key -> BM25 of the items of a side that have words of a text."""
-        name = f"words of {side}: {text}"
+    def _matches(self, side: Side, text: str) -> tuple[NDArray[np.int64], Values]:
+        """Keys and BM25 of the items of a side that have words of a text."""
+        name = side, text
         if name not in self.memo:
             asked = " ".join(list(dict.fromkeys(query_words(text)))[:MOST_WORDS])
-            self.memo[name] = dict(self.view.search_words(side, asked, top=None)) if asked else {}
+            self.memo[name] = self.view.word_scores(side, asked)
         return self.memo[name]
 
+    def _best_matches(self, side: Side, text: str, count: int) -> NDArray[np.int64]:
+        """Keys of the items of a side that have the words best, best first."""
+        keys, scores = self._matches(side, text)
+        rows = np.argpartition(-scores, count)[:count] if len(keys) > count else np.arange(len(keys))
+        return keys[rows[np.lexsort((keys[rows], -scores[rows]))]]
+
     @cached_property
-    def memo(self) -> dict[str, dict[int, float]]:
+    def memo(self) -> dict[tuple[Side, str], tuple[NDArray[np.int64], Values]]:
         """What was looked up."""
         return {}
 
@@ -364,21 +414,33 @@ class Gatherer:
     def _scores(self, space: Space, vectors: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
         """(N) best inner products of items in a space; NaN for an item that has no row there."""
         if self.view.exact_spaces:
-            known, scores = self.view.scores(space, vectors)
-            if len(known) == len(keys) and np.array_equal(known, keys):
-                return scores.astype(np.float64)
-            values = np.full(len(keys), np.nan)
-            if len(known):
-                places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-                there = known[places] == keys
-                values[there] = scores[places[there]]
-            return values
-        rows, there = self.view.vectors_in(space, keys)
-        return np.where(there, best_products(vectors[None], rows)[0].astype(np.float64), np.nan)
+            return _aligned(*self.view.scores(space, vectors), keys)
+        held, rows, there = self._held(space)
+        values = np.full(len(keys), np.nan)
+        places = np.minimum(np.searchsorted(held, keys), max(len(held) - 1, 0))
+        known = held[places] == keys if len(held) else np.zeros(len(keys), dtype=np.bool_)
+        for chosen, own, own_there in (
+            (known, rows[places[known]], there[places[known]]),
+            (~known, *self.view.vectors_in(space, keys[~known])),
+        ):
+            values[chosen] = np.where(own_there, best_products(vectors[None], own)[0], np.nan)
+        return values
 
-    def _moments(self, signal: Signal, values: Values, sampled: NDArray[np.int64]) -> Moments:
+    def _held(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+        """Keys, vectors and flags of what the sample has in a space: every query is standardised over it."""
+        name = f"sample of {self.side} in {space}"
+        if name not in self.view.cache:
+            of_texts = self.side == "images" and space == self.text_space
+            keys = np.unique(self.own_texts(self.sampled)[1]) if of_texts else self.sampled
+            self.view.cache[name] = keys, *self.view.vectors_in(space, keys)
+        held: tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]] = self.view.cache[name]
+        return held
+
+    def _moments(self, signal: Signal, part: Part, values: Values, sampled: NDArray[np.int64]) -> Moments:
         """The moments of a signal over the sample."""
-        best = float(np.nanmax(values, initial=-np.inf)) if signal in LEXICAL else -np.inf
+        best = -np.inf
+        if signal in LEXICAL and part.text is not None:
+            best = float(self._matches("texts" if signal == "words" else "images", part.text)[1].max(initial=-np.inf))
         return Moments.of(values[sampled], best=best)
 
     def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -404,7 +466,7 @@ class Gatherer:
                     found.append(owners(view.nearest_in(self.text_space, compared[None], top=depth, among=own)[0].keys))
                 elif part.text is not None:
                     side: Side = "texts" if signal == "words" else "images"
-                    matches = np.array(list(self._matches(side, part.text)), dtype=np.int64)
+                    matches = self._best_matches(side, part.text, len(self._matches(side, part.text)[0]))
                     limits = own if signal == "words" else among
                     matches = (matches if limits is None else matches[np.isin(matches, limits)])[:depth]
                     found.append(owners(matches) if signal == "words" else matches)
@@ -436,12 +498,22 @@ def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: B
     return Judgement(direction, level, fit, changed if changed > STALE else None)
 
 
-def _placed(matches: Mapping[int, float], keys: NDArray[np.int64]) -> Values:
-    """(N) scores of items, 0 for those that are not among the matches."""
+def _aligned(known: NDArray[np.int64], scores: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
+    """(N) scores of items, NaN for those that are not among the known."""
+    if len(known) == len(keys) and np.array_equal(known, keys):
+        return scores.astype(np.float64)
+    values = np.full(len(keys), np.nan)
+    if len(known):
+        places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        there = known[places] == keys
+        values[there] = scores[places[there]]
+    return values
+
+
+def _placed(found: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) -> Values:
+    """(N) scores of items, 0 for those that are not among the found."""
     values = np.zeros(len(keys))
-    if matches and len(keys):
-        found = np.fromiter(matches, dtype=np.int64, count=len(matches))
-        scores = np.fromiter(matches.values(), dtype=np.float64, count=len(matches))
+    if len(found) and len(keys):
         places = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
         there = keys[places] == found
         values[places[there]] = scores[there]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,12 +188,6 @@ class Index:
         counts = self.store.counts
         return f"Index({self.store.path}: {counts['images']:,} images, {counts['texts']:,} texts)"
 
-    @overload
-    def search(self, text: str | None = None, **options: Any) -> Answer: ...
-
-    @overload
-    def search(self, text: Sequence[str], **options: Any) -> list[Answer]: ...
-
     def search(
         self,
         text: str | Sequence[str] | None = None,
@@ -217,7 +211,7 @@ class Index:
         explain: bool = False,
         depth: int = 200,
         rerank: Reranker | None = None,
-    ) -> Answer | list[Answer]:
+    ) -> Any:
         """Search with text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
@@ -336,7 +330,8 @@ class Index:
         doubtful = [word for word, is_known in (vocabulary or {}).items() if not is_known]
         with self.store.reading() as view:
             confidence, ranker = Confidence(view), stored_ranker(view)
-            exact, notes = exact_words(view, query.phrases, [*doubtful, *rare])
+            looks_up = not query.signals or {"words", "fields"}.intersection(query.signals)
+            exact, notes = exact_words(view, query.phrases, [*doubtful, *rare]) if looks_up else ((), ())
             if foreign := self._foreign(query):
                 query, note = self._without_foreign(view, query, foreign)
                 notes = (note, *notes)
@@ -349,14 +344,17 @@ class Index:
             gatherer = self._gatherer(view, query, parts, ranker, confidence)
             scored: ItemScores | None = None
             judgement: Judgement | None = None
+            by_pixels: NDArray[np.float32] | None = None
             modality, single = parts[0].modality, len(parts) == 1
             combined = CombinedQuery(parts, None if single else confidence.background(side))
             if gatherer is not None:
                 scored = gatherer.gather(parts, count=depth, among=among)
                 examples = [part.key for part in parts if part.key is not None]
-                result = scored.best(depth, among=among, without=examples, first=phrased(view, query))
-                if single and side == "images" and ranker is not None and not query.signals:
-                    judgement = judge_evidence(view, ranker, scored, confidence.background(side))
+                having = scored.with_words()
+                chosen = among if having is None else having if among is None else np.intersect1d(having, among)
+                result = scored.best(depth, among=chosen, without=examples, first=phrased(view, query))
+                if single and side == "images" and not query.signals:
+                    judgement, by_pixels = self._judged(view, ranker, confidence, scored)
             else:
                 result = combined.search(view, side, depth, among=among)
                 if single:
@@ -374,6 +372,10 @@ class Index:
                 )
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
+            # What probabilities are computed of: all evidence, or the cosines of the hits.
+            judged = result.scores
+            if by_pixels is not None and scored is not None:
+                judged = by_pixels[np.searchsorted(scored.keys, result.keys)]
             if query.min_probability is not None:
                 if judgement is None or judgement.direction is None:
                     raise RequirementError(
@@ -381,8 +383,8 @@ class Index:
                         "for texts); this one is not; calibrate it (subtext index calibrate), or leave it out",
                         field="min_probability",
                     )
-                probable = judgement.probabilities(result.scores) >= query.min_probability
-                result = Hits(result.keys[probable], result.scores[probable])
+                probable = judgement.probabilities(judged) >= query.min_probability
+                result, judged = Hits(result.keys[probable], result.scores[probable]), judged[probable]
             why = None
             if query.explain and gatherer is not None and scored is not None:
                 why = explain(gatherer, scored, result.keys)
@@ -390,7 +392,7 @@ class Index:
                 why = self._pixel_reasons(view, side, query, combined, result.keys)
             filtered = query.min_probability is not None
             shown = judgement if filtered or not rare else None
-            answer = self._answer(view, side, result, shown, why, even_if_weak=filtered)
+            answer = self._answer(view, side, result, shown, why, even_if_weak=filtered, judged=judged)
             answer = replace(answer, notes=notes, left_out=count - len(result.keys), dates=counts)
         unit: Literal["evidence", "cosine", "deviations"]
         unit = "evidence" if scored is not None else "cosine" if single else "deviations"
@@ -433,6 +435,22 @@ class Index:
                 field="signals",
             )
         return None
+
+    @staticmethod
+    def _judged(
+        view: View, ranker: Ranker | None, confidence: Confidence, scored: ItemScores
+    ) -> tuple[Judgement | None, NDArray[np.float32] | None]:
+        """The judgement on a query of text by all evidence, or by pixels where given pairs have taught these alone.
+
+        With the latter come the cosines of all items, which it is about.
+        """
+        own = scored.parts[0]
+        pixels = own.values.get("pixels")
+        calibrated = confidence.calibration is not None and "images" in confidence.calibration.directions
+        if calibrated and pixels is not None and (ranker is None or ranker.direction is None):
+            judged = confidence.judge("images", own.part.modality, own.part.vectors[None], [])[0]
+            return judged, pixels.astype(np.float32)
+        return (None if ranker is None else judge_evidence(view, ranker, scored, confidence.background("images"))), None
 
     def _pixel_reasons(
         self, view: View, side: Side, query: Query, combined: CombinedQuery, keys: NDArray[np.int64]
@@ -817,6 +835,7 @@ class Index:
         why: Sequence[list[Reason]] | None = None,
         *,
         even_if_weak: bool = False,
+        judged: NDArray[np.float32] | None = None,
     ) -> Answer:
         """An answer with these items, their probabilities and uncertainties.
 
@@ -827,6 +846,7 @@ class Index:
             judgement: Of the query; None for an index that is not calibrated.
             why: Reasons of each hit; None for none.
             even_if_weak: Gives probabilities where nothing matches well, too.
+            judged: (T) that probabilities are computed of; the scores by default.
 
         Returns:
             The hits in the order of `result`.
@@ -835,7 +855,7 @@ class Index:
         chances = (
             missing
             if judgement is None or judgement.direction is None or (judgement.fit.has_no_match and not even_if_weak)
-            else judgement.probabilities(result.scores).tolist()
+            else judgement.probabilities(result.scores if judged is None else judged).tolist()
         )
         head, root = self._distanced.get(side), Path(self.store.manifest.root)
         spread = missing if head is None else head.uncertainty(view.vectors(side, result.keys)).tolist()
@@ -862,7 +882,8 @@ class Index:
         about |= {name: value for name, value in lists.items() if value}
         about |= {"phrases": list(query.phrases)} if query.phrases else {}
         about |= {"order": query.order, "descending": query.descending} if query.order is not None else {}
-        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
+        conditions = [query.where] if isinstance(query.where, str | Condition) else query.where
+        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in conditions]
         return replace(
             answer,
             words=None if words is None else tuple(words.items()),

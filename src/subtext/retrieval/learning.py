@@ -7,7 +7,6 @@ the trial: they are near-copies, or fit as well.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,7 +45,8 @@ from subtext.retrieval.ranker import (
 )
 from subtext.retrieval.stores.item import SIDES, machine_of
 from subtext.retrieval.stores.store import Store, View
-from subtext.retrieval.words import LENGTH, SATURATION, fold, query_words, words
+from subtext.retrieval.word_index import WordIndex
+from subtext.retrieval.words import fold, spaced, words
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def run_trials(
     space = gatherer.text_space
     compared = best_products(asked, view.vectors_in(space, own_keys)[0]).astype(np.float64)
     texts = {row.key: row.text or "" for row in view.rows("texts", keys=own_keys.tolist())}
-    counted = WordCounts([texts[key] for key in own_keys.tolist()])
+    counted = WordIndex([spaced(texts[key]) for key in own_keys.tolist()])
     rests = [trial.rest or "" for trial in trials]
     rest_vectors = models.model(rests) if models.encoder is None else models.encoder(rests)[:, None]
     values["texts"], values["words"] = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -273,14 +273,14 @@ def run_trials(
         said = counted.scores(trial.query)
         values["texts"][number] = best_of(owners, compared[number][rows], keys)
         values["words"][number] = best_of(owners, said[rows], keys)
-        source = counted.score(trial.query, trial.source)
+        source = counted.score(trial.query, spaced(trial.source))
         allowed[number] = ~(values["words"][number] >= AS_MUCH * source) if source > 0 else True
         allowed[number, right] = True
         kept = np.searchsorted(own_keys, trial.kept)
         left = [(compared[number, row], said[row]) for row in kept.tolist()]
         if trial.rest:
             own = best_products(asked[number : number + 1], rest_vectors[number : number + 1])[0, 0]
-            left.append((float(own), counted.score(trial.query, trial.rest)))
+            left.append((float(own), counted.score(trial.query, spaced(trial.rest))))
         if hide_texts and chances[number] < bare:
             left = []
         for place, signal in enumerate(("texts", "words")):
@@ -296,66 +296,6 @@ def _standardised(signal: Signal, values: Values) -> Values:
     moments = [Moments.of(row, best=float(np.nanmax(row)) if signal in LEXICAL else -np.inf) for row in values]
     means, deviations = (np.array([getattr(own, name) for own in moments]) for name in ("mean", "deviation"))
     return (values - means[:, None]) / deviations[:, None]
-
-
-class WordCounts:
-    """BM25 over some texts; the weights of words are those of FTS5.
-
-    Args:
-        texts: N texts.
-    """
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        counts = [Counter(words(text)) for text in texts]
-        self.lengths = np.array([sum(own.values()) for own in counts], dtype=np.float64)
-        self.mean = float(self.lengths.mean()) if len(counts) else 1.0
-        self.postings: dict[str, list[tuple[int, int]]] = {}
-        for row, own in enumerate(counts):
-            for word, count in own.items():
-                self.postings.setdefault(word, []).append((row, count))
-
-    def _weight(self, word: str) -> float:
-        having = len(self.postings.get(word, ()))
-        return max(float(np.log((len(self.lengths) - having + 0.5) / (having + 0.5))), 1e-6)
-
-    def _norm(self, length: Any) -> Any:
-        return SATURATION * (1 - LENGTH + LENGTH * length / max(self.mean, 1.0))
-
-    def scores(self, query: str) -> Values:
-        """BM25 of each text.
-
-        Args:
-            query: Words.
-
-        Returns:
-            (N) scores.
-        """
-        total = np.zeros(len(self.lengths))
-        for word in dict.fromkeys(query_words(query)):
-            if word in self.postings:
-                rows, counts = np.array(self.postings[word]).T
-                total[rows] += (
-                    self._weight(word) * counts * (SATURATION + 1) / (counts + self._norm(self.lengths[rows]))
-                )
-        return total
-
-    def score(self, query: str, text: str) -> float:
-        """BM25 of a text that is none of these.
-
-        Args:
-            query: Words.
-            text: The text.
-
-        Returns:
-            The score.
-        """
-        own = Counter(words(text))
-        norm = self._norm(own.total())
-        return sum(
-            self._weight(word) * own[word] * (SATURATION + 1) / (own[word] + norm)
-            for word in dict.fromkeys(query_words(query))
-            if word in own
-        )
 
 
 def fit_made(view: View, models: Models, used: set[str] | None, *, note: str = "", seed: int = 0) -> Ranker:

@@ -18,12 +18,14 @@ the next one goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.retrieval import ann
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.item import Change, DerivedRow
@@ -50,33 +52,29 @@ Nearby = dict[int, list[tuple[float, int]]]
 """Key of an image -> (cosine, key) of its neighbours, nearest first."""
 
 
-def refresh(writer: Writer, *, progress: Callable[[int], None] | None = None) -> int:
+def refresh(writer: Writer, *, progress: Callable[[int], None] | None = None) -> bool:
     """Compute the rows of neighbours that are missing, and those that a new image belongs in.
+
+    Others may change the index all the time: then some rows are left to the next command.
 
     Args:
         writer: Of the index; nothing is done where it has no sentence encoder.
         progress: Called with the number of rows that are written.
 
     Returns:
-        The number of rows that were written.
-
-    Raises:
-        IndexLockedError: If others change the index all the time; a later command goes on.
+        False where some are left.
     """
     if writer.manifest.encoder is None:
-        return 0
+        return True
     written = 0
-    for attempt in range(_ATTEMPTS):
-        try:
+    for _ in range(_ATTEMPTS):
+        with suppress(IndexLockedError):
             for count in _refresh(writer):
                 written += count
                 if progress is not None:
                     progress(written)
-            break
-        except IndexLockedError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-    return written
+            return True
+    return False
 
 
 def rows_due(store: Store) -> int:
@@ -110,16 +108,16 @@ def _refresh(writer: Writer) -> Iterator[int]:
         # An image counts as dealt with when it has a row of its own: before, it has to be where it belongs.
         joined = hood.joined(np.intersect1d(stale, hood.lenders))
     joining = np.array(sorted(joined), dtype=np.int64)
-    for keys, find in ((joining, lambda _, some: {key: joined[key] for key in some.tolist()}), (stale, None)):
+    for keys, known in ((joining, joined), (stale, None)):
         for start in range(0, len(keys), _CHUNK):
             some = keys[start : start + _CHUNK]
             with writer.store.reading() as view:
+                if view.revision.change != since:
+                    raise IndexLockedError(f"{writer.store.path} was changed by others meanwhile; do it again")
                 hood = _Neighbourhood(view, contents)
-                nearby = hood.found(some) if find is None else find(hood, some)
+                nearby = hood.found(some) if known is None else {key: known[key] for key in some.tolist()}
                 names = {row.key: row.id for row in view.rows("images", keys=some.tolist())}
-                rows = {names[key]: row for key, row in hood.rows(nearby).items()} if len(names) == len(some) else {}
-            if len(names) < len(some):
-                raise IndexLockedError(f"{writer.store.path} was changed by others meanwhile; do it again")
+                rows = {names[key]: row for key, row in hood.rows(nearby).items()}
             if rows:
                 writer.apply(Change(derived={"neighbours": rows}, since=since))
                 since = writer.manifest.change
@@ -203,13 +201,12 @@ class _Neighbourhood:
                     candidates[row, : len(hits.keys)] = hits.keys
                 yield some, candidates
             return
-        matrix = self._matrix
-        size = min(_ROWS, max(1, _BLOCK // (matrix.shape[0] * matrix.shape[1] ** 2)))
-        for start in range(0, len(keys), size):
-            some = keys[start : start + size]
-            scores = _largest(self._units(some), matrix)
-            best = np.argpartition(scores, len(self.lenders) - depth, axis=1)[:, -depth:]
-            yield some, self.lenders[best]
+        views, flat = self._matrix.shape[1], self._matrix.reshape(-1, self._matrix.shape[2])
+        for start in range(0, len(keys), _ROWS):
+            some = keys[start : start + _ROWS]
+            # An item of several views may be found by each of them.
+            rows = ann.best_rows(self._units(some).reshape(-1, flat.shape[1]), flat, depth * views)
+            yield some, np.where(rows < 0, -1, self.lenders[rows // views]).reshape(len(some), -1)
 
     @cached_property
     def _matrix(self) -> NDArray[np.float32]:
@@ -232,9 +229,10 @@ class _Neighbourhood:
         )
         nearby: Nearby = {}
         for row, key in enumerate(keys.tolist()):
-            pairs = zip(cosines[row].tolist(), candidates[row].tolist(), strict=True)
-            chosen = [(cosine, other) for cosine, other in pairs if other >= 0 and known[other] != known[key]]
-            nearby[key] = _best(chosen)
+            found = dict(zip(candidates[row].tolist(), cosines[row].tolist(), strict=True))
+            nearby[key] = _best(
+                [(own, other) for other, own in found.items() if other >= 0 and known[other] != known[key]]
+            )
         return nearby
 
     def joined(self, new: NDArray[np.int64]) -> Nearby:

@@ -70,6 +70,7 @@ class Query:
 
     Raises:
         RequirementError: For an empty query, and for values out of range.
+        ArgumentError: For a text that is no text.
     """
 
     text: str | None = None
@@ -206,11 +207,9 @@ def texts_of(queries: object) -> list[str]:
     Raises:
         ArgumentError: If it is empty, or something else.
     """
-    several = isinstance(queries, Iterable) and not isinstance(queries, bytes)
-    given = list(queries) if several else [queries]  # type: ignore[call-overload]
-    texts = [text for text in given if isinstance(text, str)]
-    if not texts or len(texts) < len(given):
-        wrong = next((text for text in given if not isinstance(text, str)), "an empty list")
+    texts: list[Any] = list(queries) if isinstance(queries, Iterable) and not isinstance(queries, bytes) else [queries]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        wrong = next((text for text in texts if not isinstance(text, str)), "an empty list")
         raise ArgumentError(f"text needs a query, or a list of queries; it got {wrong!r:.60}", field="text")
     return texts
 

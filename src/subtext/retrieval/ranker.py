@@ -273,7 +273,8 @@ def learn(
     full = {signal: value for (kind, signal), value in found.items() if kind == "full"}
     bare = {signal: value for (kind, signal), value in found.items() if kind == "bare"}
     constants = {kind: value for (kind, _), value in found.items() if kind.startswith("without")}
-    scale = full.get("texts", 1.0) / FIXED.full["texts"]
+    # Where no text says anything of its image, the others have their fixed weights.
+    scale = max(full.get(signal, 0.0) / FIXED.full[signal] for signal in OWN) or 1.0
     full |= {signal: scale * FIXED.full[signal] for signal in held if signal in deviations}
     bare |= {signal: scale * FIXED.bare[signal] for signal in held if signal in deviations}
     full |= {signal: max(full.get(signal, 0.0), scale * FIXED.full[signal]) for signal in least}
@@ -315,6 +316,16 @@ class Ranker:
     created: str = ""
     version: str = ""
     format: int = FORMAT
+
+    @property
+    def summary(self) -> str:
+        """What taught the weights, and the weights."""
+        weights = ", ".join(
+            f"{signal} {self.weights.full[signal]:.2f}" for signal in SIGNALS if signal in self.weights.full
+        )
+        count = f"{self.about['queries']:,} " if self.fit != "fixed weights" else ""
+        note = self.about.get("note")
+        return f"{self.created}, {count}{self.fit}: {weights}{f'; {note}' if note else ''}"
 
     def to_json(self) -> str:
         """As indented JSON, with a checksum of all the rest.

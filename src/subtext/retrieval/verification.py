@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+
 from subtext.errors import SearchIndexError
 from subtext.retrieval.calibration import stored_calibration
 from subtext.retrieval.journal import journal
-from subtext.retrieval.stores.documents import CALIBRATION
+from subtext.retrieval.ranker import stored_ranker
+from subtext.retrieval.stores.documents import CALIBRATION, RANKER
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
-from subtext.retrieval.stores.item import SPACES
+from subtext.retrieval.stores.item import DERIVED, SPACES, side_of
 from subtext.retrieval.stores.registry import open_store, store_class
 from subtext.retrieval.stores.store import Store, View
 from subtext.text_helpers import counted, listed
@@ -93,9 +96,14 @@ def _damaged_items(view: View) -> Iterator[IndexIssue]:
             yield IndexIssue("items", f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}")
         if present != stored.get(side, 0):
             yield IndexIssue("items", f"has {present:,} of {stored.get(side, 0):,} {side}")
+    for space in DERIVED:
+        strays = np.setdiff1d(view.owners(space)[0], view.select(side_of(space)))
+        if len(strays):
+            yield IndexIssue("items", f"{counted(len(strays), 'row')} of {space} belong to no item")
     if damaged_jobs := [str(job.number) for job in journal(view) if job.damaged]:
         yield IndexIssue("jobs", f"{counted(len(damaged_jobs), 'record')} changed or damaged: {listed(damaged_jobs)}")
-    try:
-        stored_calibration(view)
-    except SearchIndexError as problem:
-        yield IndexIssue(CALIBRATION, str(problem))
+    for document, stored_document in ((CALIBRATION, stored_calibration), (RANKER, stored_ranker)):
+        try:
+            stored_document(view)
+        except SearchIndexError as problem:
+            yield IndexIssue(document, str(problem))

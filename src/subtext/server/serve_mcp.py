@@ -58,6 +58,7 @@ def serve_mcp(
         device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
 
     Raises:
+        ArgumentError: If no index is named.
         RequirementError: If a package is missing. Also raises the errors of opening an index.
     """
     from subtext.api.load import choose_device

@@ -52,7 +52,9 @@ def tool_server(state: ServerState, where: Sequence[str] = ()) -> MCPServer[Any]
     scope = Scope(state, tuple(where))
     rate = RateLimit(state.settings.limits.rate, state.settings.limits.burst)
     server: MCPServer[Any] = MCPServer("subtext", version=__version__, instructions=_INSTRUCTIONS, log_level="ERROR")
-    read_only = ToolAnnotations(readOnlyHint=True, destructiveHint=False, idempotentHint=True, openWorldHint=False)
+    read_only = ToolAnnotations(
+        read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+    )
 
     def tool(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
@@ -269,16 +271,16 @@ class Scope:
                         plain = [each for each in values if isinstance(each, str | int | float)]
                         counts.setdefault(name, Counter()).update(plain)
         fields = []
-        for name, values in sorted(counts.items()):
+        for name, of_field in sorted(counts.items()):
             if name == "images":
                 continue
-            common = values.most_common(COMMON_VALUES) if len(values) <= MAX_CHOICES else []
-            numbers = [value for value in values if not isinstance(value, str)]
-            if len(numbers) < len(values):
-                fields.append(schemas.Facet(name=name, kind="text", count=len(values), values=common))
+            common = of_field.most_common(COMMON_VALUES) if len(of_field) <= MAX_CHOICES else []
+            numbers = [value for value in of_field if not isinstance(value, str)]
+            if len(numbers) < len(of_field):
+                fields.append(schemas.Facet(name=name, kind="text", count=len(of_field), values=common))
             else:
                 low, high = (min(numbers), max(numbers)) if numbers else (None, None)
                 fields.append(
-                    schemas.Facet(name=name, kind="number", count=len(values), values=common, low=low, high=high)
+                    schemas.Facet(name=name, kind="number", count=len(of_field), values=common, low=low, high=high)
                 )
         return fields

@@ -250,8 +250,8 @@ def build_index(
             written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
-            writer.compact_large()
             refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
+            writer.compact_large()
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
@@ -525,8 +525,8 @@ def move_index(
     with new.writing("move") as writer:
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
-        writer.compact_large()
         refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
+        writer.compact_large()
     table = ""
     if not even_if_worse:
         compared = _compare(new, store, held_out)
@@ -760,7 +760,11 @@ def refresh_spaces(writer: Writer, *, quiet: bool = False) -> None:
 
     if total := rows_due(writer.store):
         with meter("neighbours", total, quiet=quiet) as progress:
-            refresh(writer, progress=progress)
+            complete = refresh(writer, progress=progress)
+        if not complete:
+            say(
+                "note: others change the index: neighbours of some images are computed by the next command", quiet=quiet
+            )
 
 
 def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, quiet: bool = False) -> None:

@@ -52,6 +52,7 @@ class IndexInfo(Report):
         jobs: The journal.
         advice: Recommended next step.
         calibrated: The data of its calibration, and whether the calibration is still valid; "" without calibration.
+        evidence: What taught the weights of evidence, and the weights; "" without a ranker.
         vectors: Shape of the vectors, as text.
         further_data: Data sets that were added to the first one, which the manifest names.
     """
@@ -65,6 +66,7 @@ class IndexInfo(Report):
     jobs: tuple[Mapping[str, Any], ...]
     advice: tuple[str, ...] = ()
     calibrated: str = ""
+    evidence: str = ""
     vectors: str = ""
     further_data: tuple[str, ...] = ()
 
@@ -77,6 +79,7 @@ class IndexInfo(Report):
         content = {**self.manifest, "index": self.path, "counts": dict(self.counts), "bytes": self.bytes, **self.facts}
         content |= {"fields": dict(self.fields), "jobs": [dict(job) for job in self.jobs], "advice": list(self.advice)}
         content["further_data"] = list(self.further_data)
+        content |= {"evidence": self.evidence} if self.evidence else {}
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
@@ -105,6 +108,7 @@ class IndexInfo(Report):
             *[["further data", name] for name in self.further_data],
             *[[name.replace("_", " "), str(data[name])] for name in ("features", "text_features") if data.get(name)],
             *([["calibrated", self.calibrated]] if self.calibrated else []),
+            *([["evidence", self.evidence]] if self.evidence else []),
             ["changes", f"{self.manifest['generation']:,}"],
             ["created", f"{self.manifest['created']} by Subtext {self.manifest['version']}"],
         ]
@@ -270,11 +274,13 @@ def delete_from_index(
             names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
-        refresh(writer)
+        complete = refresh(writer)
         writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
         line += "; `subtext index compact` removes their vectors from the disk"
+    if not complete:
+        line += "; others change the index: neighbours of some images are computed by the next command"
     return IndexReport(str(store.path), (line, *advice(store)), dict[str, int](counts.items()))
 
 
@@ -318,6 +324,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
     """
     from subtext.retrieval.calibration import STALE, changed_since, stored_calibration
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.ranker import is_stale, stored_ranker
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -325,6 +332,9 @@ def index_info(index: IndexArgument) -> IndexInfo:
     with store.reading() as view:
         stats, counts, jobs = view.stats(), view.counts, journal(view)
         fields = {str(side): view.fields(side) for side in SIDES}
+        ranker = stored_ranker(view)
+        evidence = "" if ranker is None else ranker.summary
+        evidence += "; stale: more than a tenth of the items have changed" if ranker and is_stale(view, ranker) else ""
         calibrated, calibration = "", stored_calibration(view)
         if calibration is not None:
             images, changed = counted(calibration.data["images"], "image"), changed_since(view, calibration)
@@ -344,6 +354,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         jobs=tuple(asdict(job) for job in jobs),
         advice=tuple(advice(store)),
         calibrated=calibrated,
+        evidence=evidence,
         vectors=vector_shape(store.manifest),
         further_data=tuple(str(sources.data) for sources, _ in recorded[1:]),
     )

@@ -1050,7 +1050,10 @@ class LanceView(SqlView):
                     f"without {views} vectors, or twice there": len(own) == views,
                     "with changed or damaged vectors": len(own) != views
                     or vectors_digest(own, row["key"]) == row["vectors_digest"],
-                    "whose words differ from what they are of": (row["words"], row["length"])
+                    f"whose words differ from {'the text' if number else 'id, file and metadata'}": (
+                        row["words"],
+                        row["length"],
+                    )
                     == (searched["words"], searched["length"]),
                     "found by another id than its own": row["folded"] == fold(row["id"]),
                     "filtered by other values than the metadata": row["facets"] == searched["facets"],
@@ -1939,12 +1942,13 @@ class LanceStore(Store):
             self.table, self._tables = successor, None
             self._require_own()
         self.manifest = self.manifest_of(self.latest().now)
-        for wanted in columns_of(self.manifest):
-            width = getattr(self.latest().dataset.schema.field(wanted.name).type, "list_size", None)
-            if wanted.name in ("vector", "sentence") and width != wanted.type.list_size:
+        widths = {"vector": self.manifest.width, "sentence": self.manifest.width_of("sentences") or 1}
+        for column, wanted in widths.items():
+            width = getattr(self.latest().dataset.schema.field(column).type, "list_size", None)
+            if width != wanted:
                 raise SearchIndexError(
-                    f"{location} needs vectors of {wanted.type.list_size} numbers, as its manifest says; its table has "
-                    f"{width}; restore a backup"
+                    f"{location} needs vectors of {wanted} numbers, as its manifest says; its table has {width}; "
+                    "restore a backup"
                 )
 
     @classmethod

@@ -45,7 +45,7 @@ from subtext.retrieval.stores.item import (
     side_of,
 )
 from subtext.retrieval.text_side import SENTENCE_SIDE
-from subtext.retrieval.words import fold
+from subtext.retrieval.words import fold, query_words
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,21 @@ class View(ABC):
         Returns:
             (key of the item, BM25 score), best first.
         """
+
+    def word_scores(self, side: Side, words: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """BM25 of all items of a side that contain some of the words of a query, each of which counts once.
+
+        Args:
+            side: "images" or "texts".
+            words: Words of the query.
+
+        Returns:
+            (M) int64 keys in any order, and (M) scores.
+        """
+        asked = " ".join(dict.fromkeys(query_words(words)))
+        found = self.search_words(side, asked, top=None) if asked else []
+        keys, scores = zip(*found, strict=True) if found else ((), ())
+        return np.array(keys, dtype=np.int64), np.array(scores, dtype=np.float64)
 
     def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
         """The texts that contain some of the words of a query, ranked by BM25.
