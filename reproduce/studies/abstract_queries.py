@@ -30,6 +30,8 @@ from numpy.typing import NDArray
 
 import subtext as st
 from reproduce.studies.common import data_folder, options
+from subtext.data.dataset import Items
+from subtext.evaluation.embedding import embed_items
 
 Rows = NDArray[np.float32]
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -41,6 +43,14 @@ DRAWS, RESAMPLED, TAGS, NEAREST = 20, 2000, 300, 10
 def unit(rows: Rows) -> Rows:
     """Rows of unit length."""
     return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
+
+
+def embedded(model: st.Model, values: Sequence[str], side: str, root: Path = Path()) -> Rows:
+    """Vectors of images or texts, of unit length; from the cache of the towers' outputs where they are in it."""
+    count = len(values)
+    items = Items([str(row) for row in range(count)], list(values), np.arange(count), np.full(count, "all"))
+    branch = model.image if side == "images" else model.text
+    return unit(embed_items(model, branch, items, root, reading=(64, 0)).vectors[:, 0].float().numpy())
 
 
 def ranks(scores: Rows) -> NDArray[np.int64]:
@@ -125,10 +135,9 @@ def openstax(model: Any, folder: Path) -> tuple[dict[str, list[dict[str, Any]]],
     vectors: dict[str, dict[str, Rows]] = {}
     for name, own in splits.items():
         texts = {"abstract": [row["captions"][0] for row in own], "literal": [row["literal"] for row in own]}
-        vectors[name] = {side: unit(model.embed_texts(some).vectors[:, 0].numpy()) for side, some in texts.items()}
+        vectors[name] = {side: embedded(model, some, "texts") for side, some in texts.items()}
         if name != "train":
-            files = [str(folder / row["image"]) for row in own]
-            vectors[name]["images"] = unit(model.embed_images(files).vectors[:, 0].numpy())
+            vectors[name]["images"] = embedded(model, [row["image"] for row in own], "images", folder)
     return splits, vectors
 
 
@@ -180,8 +189,8 @@ def main() -> None:
         rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
         rows = [row for row in rows if row["split"] == "test"]
         tags = sorted(tags_of(rows, ratings), key=lambda tag: ratings[tag])
-        q = unit(model.embed_texts(tags).vectors[:, 0].numpy())
-        x = unit(model.embed_images([str(folder / "images" / row["image"]) for row in rows]).vectors[:, 0].numpy())
+        q = embedded(model, tags, "texts")
+        x = embedded(model, [row["image"] for row in rows], "images", folder / "images")
         relevant = np.array([[tag in row["tags"] for row in rows] for tag in tags])
         thirds = np.array_split(np.arange(len(tags)), 3)
         for name, some in zip(("abstract third", "middle", "concrete third"), thirds, strict=True):
