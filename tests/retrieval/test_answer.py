@@ -171,6 +171,7 @@ def test_words_join_the_ranking_of_the_model(archive: Path) -> None:
 def test_quoted_phrase_ranks_first(archive: Path) -> None:
     engine = open_index(archive)
     assert engine.search('"red stands"')[0].id == "pink" and engine.search('"ruling stands"')[0].id == "grey"
+    assert [hit.id for hit in engine.search('"red stands"', top=1)] == ["pink"], "others have no place"
     plain = engine.search("red square")
     assert [hit.id for hit in engine.search('"square red"')] == [hit.id for hit in engine.search("square red")]
     assert len(plain) == 10 and engine.search('red "" "!"').exact_words == ()
