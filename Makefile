@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most modules of torch and transformers never are.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: demo test test-slow corpus museum mutation simulate check format bench docs dist clean
+.PHONY: demo test test-slow corpus museum mutation simulate matrix check format bench docs dist clean
 
 # Where other programs use the cores, PyTorch's threads would spend most of their time waiting actively for one another.
 demo: $(VENV)/.demo
@@ -54,6 +54,10 @@ mutation: $(VENV)/.dev
 # of which has to be found.
 simulate: $(VENV)/.dev
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(BIN))/python -m simulator$(if $(FAULTS),.faults, --steps $(or $(STEPS),2000))
+
+# Single dependencies in their oldest and newest allowed versions; ROWS="transformers lance postgres" names some.
+matrix: $(VENV)/.dev
+	VENV=$(VENV) .ci/matrix $(ROWS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

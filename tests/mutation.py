@@ -59,6 +59,13 @@ GROUPS = {
         "evaluation/checks/space evaluation/chance_figures evaluation/extra_metrics extend/own_metric graphs/graphs",
     ),
     "calibration": ("retrieval/confidence.py", "retrieval/answer retrieval/calibration retrieval/confidence"),
+    "dates": ("data/dates.py", "data/dates"),
+    "rows": (
+        "data/rows.py data/readers/table.py",
+        "data/bad_data data/every_input data/dataset_in_memory data/join data/readers/foreign_tables "
+        "data/readers/every_reader",
+    ),
+    "words": ("retrieval/words.py", "retrieval/condition retrieval/query retrieval/answer"),
     "filters": (
         "retrieval/condition.py retrieval/query.py retrieval/stores/facets.py",
         "retrieval/answer retrieval/condition retrieval/query retrieval/confidence api/search api/search_features",

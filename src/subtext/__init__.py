@@ -24,6 +24,7 @@ if sys.platform == "win32":
 from subtext.version import __version__ as __version__
 
 _MODULES = {
+    "add_machine_texts": "subtext.api.index.machine",
     "add_to_index": "subtext.api.index.build",
     "Answer": "subtext.retrieval.index",
     "ArgumentError": "subtext.errors",
@@ -48,6 +49,7 @@ _MODULES = {
     "DataError": "subtext.errors",
     "Dataset": "subtext.data.dataset",
     "dedup": "subtext.api.prepare",
+    "Deduplicated": "subtext.api.prepare",
     "delete_from_index": "subtext.api.index.maintain",
     "Demonstration": "subtext.demo.flow",
     "detect_noise": "subtext.api.curate",
@@ -81,6 +83,7 @@ _MODULES = {
     "NeighbourGraph": "subtext.api.neighbours",
     "NeighbourReport": "subtext.api.neighbours",
     "NoiseDetection": "subtext.api.curate",
+    "ocr_index": "subtext.api.index.machine",
     "open_index": "subtext.api.search",
     "open_run": "subtext.api.load",
     "OutputError": "subtext.errors",
@@ -110,6 +113,7 @@ _MODULES = {
     "search": "subtext.api.search",
     "SearchIndexError": "subtext.errors",
     "serve": "subtext.server.serve",
+    "serve_mcp": "subtext.server.serve_mcp",
     "ShapeError": "subtext.errors",
     "show_cache": "subtext.api.cache",
     "show_neighbours": "subtext.api.neighbours",

@@ -28,6 +28,7 @@ from subtext.api.index.build import (
     update_index as update_index,
     watch_index as watch_index,
 )
+from subtext.api.index.machine import add_machine_texts as add_machine_texts, ocr_index as ocr_index
 from subtext.api.index.maintain import (
     CalibrationReport as CalibrationReport,
     IndexInfo as IndexInfo,
@@ -57,6 +58,7 @@ from subtext.api.neighbours import (
     show_neighbours as show_neighbours,
 )
 from subtext.api.prepare import (
+    Deduplicated as Deduplicated,
     JoinedFeatures as JoinedFeatures,
     PreparedDataset as PreparedDataset,
     check_dataset as check_dataset,
@@ -98,6 +100,7 @@ from subtext.recipes.catalogue import register_method as register_method
 from subtext.recipes.parts import replace_terms as replace_terms
 from subtext.retrieval.index import Answer as Answer, Hit as Hit, Index as Index, Query as Query
 from subtext.server.serve import serve as serve
+from subtext.server.serve_mcp import serve_mcp as serve_mcp
 from subtext.training.plan import Plan as Plan, RunConfig as RunConfig
 from subtext.version import __version__ as __version__
 

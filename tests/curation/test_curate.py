@@ -17,8 +17,8 @@ from PIL import Image
 
 from subtext.core import Embeddings
 from subtext.curation import judged as judging
+from subtext.curation.copies import find_copies
 from subtext.curation.judged import (
-    image_copies,
     image_flags,
     judge,
     later,
@@ -200,7 +200,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_copies_and_leaks_are_detected(place: Path):
     pairs = read(place / "data")
-    numbers = image_copies(fingerprint_images(pairs.images, pairs.root, 0, None, 0))
+    numbers = find_copies(pairs.images, pairs.root).groups
     of = dict(zip(pairs.images.ids, numbers.tolist(), strict=True))
     assert of["one"] == of["two"] >= 0 and of["red"] == of["again"] == of["dots"] >= 0
     assert sum(number >= 0 for number in numbers) == 5, "other pictures of one colour are no copies"

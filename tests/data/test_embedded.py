@@ -275,6 +275,21 @@ def test_date_of_any_form_stays_as_it_is_written(tmp_path: Path, written: str) -
     assert list(map(str, data.problems)) == ([note] if written in ("31.02.2021", "undated") else [])
 
 
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [("2024:13:01 00:10:00", "2024:13:01 00:10:00"), ("    :  :     :  :  ", None), ("0000:00:00 00:00:00", None)],
+)
+def test_date_of_a_camera_that_is_none_stays_as_it_is_written(tmp_path: Path, written: str, wanted: str | None) -> None:
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[0x9003] = written
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", exif=exif)
+    fields, notes = embedded_fields(tmp_path / "a.jpg")
+    assert fields.get("date") == wanted
+    assert notes == (
+        [f"its date '{wanted}' is no date that can be compared; it is shown as it is written"] * bool(wanted)
+    )
+
+
 def test_zeros_are_no_date(tmp_path: Path) -> None:
     file = jpegs(tmp_path / "photos", 1)[0]
     exiftool.write({file: {"IPTC:DateCreated": "1999:01:02"}})

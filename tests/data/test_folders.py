@@ -35,6 +35,7 @@ def rows(file: Path, *found: dict[str, object]) -> Path:
 SYSTEM = [
     "@eaDir/a.jpg", "#recycle", "$RECYCLE.BIN/S-1-5", "@Recycle", "__MACOSX", "#snapshot", ".Trash-1000/files",
     ".Trashes", "lost+found", "System Volume Information", "@Recently-Snapshot", "~snapshot", "FOUND.000", "recycled",
+    "@sharebin", "@Transcode", "Network Trash Folder", "Temporary Items",
 ]  # fmt: skip
 
 

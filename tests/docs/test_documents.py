@@ -29,7 +29,7 @@ DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
     *(f"docs/{name}.md" for name in ("tutorial", "concepts", "choosing", "answers", "two_stages")),
-    *(f"docs/{name}.md" for name in ("serving", "scaling", "care", "datasets")),
+    *(f"docs/{name}.md" for name in ("serving", "scaling", "care", "datasets", "python")),
     "reproduce/README.md",
 )
 RUN_AS_CODE = ("python",)

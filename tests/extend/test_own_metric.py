@@ -79,7 +79,12 @@ def test_own_metric_is_in_result() -> None:
     best = scores.masked_fill(~right, -torch.inf).amax(dim=1) - scores.masked_fill(right, -torch.inf).amax(dim=1)
     assert plain.figures["image_to_text/rank_margin"] == pytest.approx(float(best.mean()), abs=1e-6)
     assert len(plain.intervals["image_to_text/rank_margin"]) == 2
-    assert plain.to_json()["metrics"]["rank_margin"] == {"percent": False, "lower_is_better": False, "compared": True}
+    assert plain.to_json()["metrics"]["rank_margin"] == {
+        "percent": False,
+        "digits": 1,
+        "lower_is_better": False,
+        "compared": True,
+    }
     assert result.figures["image_to_text/rank_margin"] == plain.figures["image_to_text/rank_margin"]
     assert result.figures["image_to_text/best_relevance(made)"] > 90, "per cent; scores are the relevance"
     assert "image_to_text/rank_margin(2 folds)" in result.figures

@@ -146,6 +146,8 @@ def public_functions(path: tuple[str, ...]) -> list[Callable[..., Any]]:
 COMMANDS = commands(main)
 FLAT = {("evaluate",): flat.evaluate, ("audit",): flat.audit}
 """Commands whose flat options become the objects that the public function takes."""
+OBJECTS = {"progress", "callbacks"}
+"""Functions and objects that are called, which nobody can type."""
 PYTHON_ONLY = {"train": {"model", "options"}, "index": {"wait", "confirm"}, "demo": {"limit"}}
 """Parameters that are no options: a model is a command with its options, data sets in memory, functions that ask."""
 
@@ -158,10 +160,12 @@ def test_every_command_equals_one_public_function(path, command):
     function = getattr(flat, path[0]) if path in (("evaluate",), ("audit",)) else functions[0]
     fields = fields_of(function)
     parameters = set(inspect.signature(function).parameters) - {field.owner for field in fields}
-    described = (parameters | {field.name for field in fields if field.owner}) - PYTHON_ONLY.get(path[0], set())
+    described = (
+        (parameters | {field.name for field in fields if field.owner}) - PYTHON_ONLY.get(path[0], set()) - OBJECTS
+    )
     # How the result is printed is no argument of a function that returns it.
     # Nor is the answer to a question that a function of Python is given as a function.
-    typed = {str(parameter.name).removesuffix(BOTH) for parameter in command.params} - {"as_json", "yes"}
+    typed = {str(parameter.name).removesuffix(BOTH) for parameter in command.params} - {"as_json", "as_jsonl", "yes"}
     if path[0] == "train":
         recipe = models()[path[1]]
         typed -= {option.name for option in recipe.options}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import reproduce.systems
 from reproduce.tables.config import DataPaths, TableConfig
 from reproduce.tables.specification import PublishedTable, Row, System, tables
 from reproduce.tables.trainings import training
@@ -103,3 +106,20 @@ def test_eccv2020_plan_equals_published_section() -> None:
         assert found.items() >= (told | {"warmup": 0.0, "weight_average": "none", "max_grad_norm": 0.0}).items(), (
             row.key
         )
+
+
+def test_systems_use_the_names_that_options_have_today() -> None:
+    known_plan = {option.name for option in plan_options(Plan())}
+    systems = [
+        found
+        for module in pkgutil.iter_modules(reproduce.systems.__path__)
+        for value in vars(importlib.import_module(f"reproduce.systems.{module.name}")).values()
+        for found in (value.values() if isinstance(value, dict) else [value])
+        if isinstance(found, System)
+    ]
+    assert len(systems) > 40
+    for system in systems:
+        known = known_plan | {option.name for option in catalogue.models()[system.model].options}
+        assert {*system.options, *system.plan} <= known
+        for name, options in system.methods:
+            assert set(options) <= {option.name for option in catalogue.methods()[name].options}

@@ -12,7 +12,7 @@ import stored_items
 from subtext.data.dates import read_date
 from subtext.errors import RequirementError
 from subtext.retrieval import condition
-from subtext.retrieval.condition import count_dates, matching, missed, near_texts, parse, require_dates
+from subtext.retrieval.condition import count_dates, matching, missed, named, near_texts, parse, require_dates
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
@@ -53,6 +53,14 @@ def test_all_conditions_must_hold(folder: Folder) -> None:
 def test_invalid_conditions_raise(written: str, told: str) -> None:
     with pytest.raises(RequirementError, match=told):
         parse(written)
+
+
+@pytest.mark.parametrize(("query", "shown"), [("p7", []), ("P7", []), ("p7", ["p7"]), ("Paris", []), ("p99", [])])
+def test_query_that_is_an_inventory_number_gets_a_note(folder: Folder, query: str, shown: list[str]) -> None:
+    with folder.reading() as view:
+        notes = named(view, "images", query, shown)
+    wanted = ("an image has the id 'p7': `id = p7` as a condition finds it",)
+    assert notes == (wanted if query.casefold() == "p7" and not shown else ())
 
 
 DAY, MONTH = read_date("2021-03-05"), read_date("2021-03")

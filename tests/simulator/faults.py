@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +47,13 @@ FAULTS = {
     "a lost journal row": Fault(
         "retrieval/stores/sql.py", "if update.finished:", "if update.finished and update.number % 2:"
     ),
-    "a stale neighbour": Fault(FOLDER, "if loaded != revision:", "if loaded is None:"),
+    # Lives build no evidence of neighbours yet: a stale one would be planted here.
+    "a reader that keeps former vectors": Fault(FOLDER, "if loaded != revision:", "if loaded is None:"),
     "deleted items that come back": Fault(
         "retrieval/stores/sql.py", "self._remember(change.remembered)", 'self.tables.run("DELETE FROM forgotten")'
     ),
     "vectors of deleted items": Fault(
-        FOLDER, "SIDES.index(side)) for key in keys]\n", "SIDES.index(side)) for key in keys[:1]]\n"
+        FOLDER, "SPACES.index(side)) for key in keys]\n", "SPACES.index(side)) for key in keys[:1]]\n"
     ),
     "an update without a brake": Fault(
         "retrieval/build.py", "self.lost >= FEW and", "self.lost >= 99 * FEW and"
@@ -64,6 +66,12 @@ FAULTS = {
     ),
     "filters that keep former values": Fault(
         FOLDER, 'rows)\n        self.add_to("facets", -', 'rows[1:])\n        self.add_to("facets", -'
+    ),
+    "a move that keeps what was replaced": Fault(
+        "retrieval/stores/store.py", "moving.delete(side, changed, keep_texts", "moving.delete(side, [], keep_texts"
+    ),
+    "a deletion that an update undoes": Fault(
+        "retrieval/build.py", "unless_deleted=not again", "unless_deleted=False", store="postgresql"
     ),
     "a folder that is guessed anew": Fault("data/config.py", "            form=self.form,\n", ""),
     "a change of two commits": Fault(
@@ -78,10 +86,16 @@ FAULTS = {
 }  # fmt: skip
 
 
+SOUND = Fault("errors.py", "", "")
+"""No fault: where a simulator meets something all the same, it has found none of the others."""
+
+
 def plant(fault: Fault, place: Path) -> Path:
     """A copy of the sources with the fault."""
     copy = place / "src"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    if fault == SOUND:
+        return copy
     file = copy / "subtext" / fault.file
     text = file.read_text(encoding="utf-8")
     assert text.count(fault.before) == 1, f"{fault.file} has {fault.before!r} {text.count(fault.before)} times"
@@ -101,15 +115,20 @@ def find(fault: Fault, *, seed: int = 0) -> str:
 
 
 def main() -> int:
-    found = 0
     chosen = {name: fault for name, fault in FAULTS.items() if not sys.argv[1:] or any(w in name for w in sys.argv[1:])}
-    for name, fault in chosen.items():
+
+    def tried(name: str) -> bool:
         started = time.monotonic()
-        told = find(fault)
-        found += bool(told)
+        told = find(chosen[name])
         print(f"{name}: {told[:160] or 'NOT FOUND'} ({time.monotonic() - started:.0f} s)", flush=True)
+        return bool(told)
+
+    with ThreadPoolExecutor(os.cpu_count()) as several:
+        control = several.submit(find, SOUND)
+        found = sum(several.map(tried, chosen))
+    print(f"without a fault: {control.result()[:160] or 'nothing found, as it must be'}")
     print(f"{found} of {len(chosen)} found")
-    return 0 if found == len(chosen) else 1
+    return 0 if found == len(chosen) and not control.result() else 1
 
 
 if __name__ == "__main__":

@@ -166,7 +166,9 @@ def curate(
     from subtext.curation.export import export as export_pairs, page, write_rows
     from subtext.curation.judged import judge, left_out
     from subtext.data.atomic import write_text
+    from subtext.data.languages import foreign_texts
     from subtext.data.noise import read_labels
+    from subtext.models.encoders.languages import languages_read
 
     folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -178,6 +180,10 @@ def curate(
         truth.require(opened.pairs)
         opened = replace(opened, pairs=opened.pairs.split(split), split=split)
     opened = opened.to_means("curate")
+    text_branch = opened.model.text
+    reads = languages_read(text_branch, trained=not text_branch.frozen)
+    if foreign := foreign_texts(opened.pairs.texts.values, reads):
+        say(f"note: {foreign}; what is said of their pairs is worth little", quiet=work.quiet)
     vectors = opened.embed(work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
     with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as checked:
@@ -258,7 +264,7 @@ def _report(
         "kinds": {kind: kinds[kind] for kind in KINDS} if kinds else None,
         "shares": judgement.shares,
         "copies": {
-            "images": _copies(judgement.pairs.images.ids, columns["image"], columns["image_copies"]),
+            "images": _copies(judgement.pairs.images.ids, judgement.pairs.images.ids, judgement.image_groups.tolist()),
             "texts": _copies(judgement.pairs.texts.ids, columns["text"], columns["text_copies"]),
         },
         "leaks": int(sum(columns["leak"])),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -81,6 +81,19 @@ class EmbeddedDataset(Report):
                 for row in range(len(of_modality["ids"]))
             ]
         )
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """The items as plain data, images first.
+
+        Yields:
+            "modality", "id", "group", "split" and "vector" of each; of a probabilistic model also "uncertainty".
+        """
+        columns = {"image": _columns(self.images, self.image_vectors), "text": _columns(self.texts, self.text_vectors)}
+        for modality, of_modality in columns.items():
+            names = [name.removesuffix("s") for name in of_modality]
+            for values in zip(*of_modality.values(), strict=True):
+                plain = [value.tolist() if hasattr(value, "tolist") else str(value) for value in values]
+                yield {"modality": modality, **dict(zip(names, plain, strict=True))}
 
     def save(self, path: str | Path) -> EmbeddedDataset:
         """Write a .npz or .parquet file. A failed write leaves no file.

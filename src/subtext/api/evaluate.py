@@ -19,6 +19,7 @@ from subtext.api.load import (
     open_run,
     open_subject,
     require_features,
+    require_run,
 )
 from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
@@ -182,6 +183,10 @@ def evaluate(
     from subtext.evaluation import Protocol
     from subtext.evaluation.metrics import metrics_of
 
+    if protocol is not None and not isinstance(protocol, Protocol):
+        raise ArgumentError(
+            f"protocol needs a Protocol, as in Protocol(folds=5); it got {protocol!r:.60}", field="protocol"
+        )
     work, files = subject_of(
         model,
         data,
@@ -325,6 +330,7 @@ def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: Com
     """Whether a name is that of a run or of a pretrained model: a folder says so, another name does with `data`."""
     if isinstance(model, ModelSource):
         return model
+    require_run(model, "model")
     folder = Path(model).expanduser()
     a_run = (folder / "run.json").is_file() or (folder.is_dir() and not (folder / "config.json").is_file())
     if a_run or (sources.data is None and not folder.is_dir()):
@@ -789,6 +795,7 @@ def compare(
         The differences, with intervals and p-values.
 
     Raises:
+        ArgumentError: If a side is no result.
         DataError: If a file cannot be read, or the files cannot be compared.
         RequirementError: If values per query are missing, or the evaluations differ.
         OutputError: If the JSON cannot be written. This is checked before the work begins.
@@ -799,6 +806,14 @@ def compare(
 
     if json is not None:
         require_file(Path(json))
+    for name, side in (("first", first), ("second", second)):
+        several = [side] if isinstance(side, str | os.PathLike | Result) else side
+        if not isinstance(several, list | tuple) or not all(isinstance(r, str | Path | Result) for r in several):
+            raise ArgumentError(
+                f"{name} needs a Result of evaluate or its JSON file, or a list of these; it got {side!r:.60}; "
+                "evaluate a run first",
+                field=name,
+            )
     sides = [
         tuple(
             measured_of(result) if isinstance(result, Result) else read_measured(Path(result).expanduser())

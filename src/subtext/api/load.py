@@ -6,6 +6,7 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -212,9 +213,30 @@ def open_run(
     """
     from subtext.recipes.build import reopen
 
+    require_run(path, "path")
     folder, objects = Path(path).expanduser(), dict(options if options is not None else objects_of_run(path))
     model, record = reopen(folder, features=features, text_features=text_features, objects=objects)
     return Run(model.to(choose_device(device)), record, folder, objects=objects)
+
+
+def require_run(run: object, name: str) -> None:
+    """Require what can be a run or the name of a model.
+
+    Args:
+        run: A folder, a name, or a Run.
+        name: Of the parameter.
+
+    Raises:
+        ArgumentError: For another object, such as a model.
+    """
+    if not isinstance(run, str | os.PathLike):
+        loaded = (
+            "; give the Run that `train` or `open_run` returned, or its folder" if hasattr(run, "embed_texts") else ""
+        )
+        raise ArgumentError(
+            f"{name} needs the folder of a run, a Run, or the name of a pretrained model; it got {run!r:.80}{loaded}",
+            field=name,
+        )
 
 
 def objects_of_run(run: object) -> Mapping[str, Any]:
@@ -294,6 +316,7 @@ class ModelSource:
                 Setting("model", "NAME_OR_FOLDER"),
                 f", a pretrained dual encoder; it got {got}",
             )
+        require_run(model if run is None else run, "model" if run is None else "run")
         if run is not None and text_prompt is not None:
             raise ArgumentError(
                 "text_prompt is for a pretrained model (",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -91,19 +92,19 @@ def check_dataset(
 
     paths = DataConfig.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
     assert paths.data is not None
-    with counter("checking images", quiet=quiet or not verify) as progress:
+    with counter("checking images", quiet=quiet) as progress:
         report = check_dataset(
             paths.data,
             name=paths.name,
             images=paths.path("images"),
-            split_seed=split_seed,
-            on_error=on_error,
+            split_seed=split_seed or paths.split_seed or 0,
+            on_error=on_error if paths.on_error is None else paths.on_error,
             verify=verify,
             features=paths.features,
             text_features=paths.text_features,
-            columns=columns,
-            text_fields=text_fields,
-            max_pixels=max_pixels,
+            columns=paths.columns,
+            text_fields=paths.text_fields,
+            max_pixels=max_pixels or paths.max_pixels,
             progress=progress,
         )
     if unmatched is not None:
@@ -214,7 +215,7 @@ def prepare(
 
     path = _new_file("out", out, *SUFFIXES)
     names = {"columns": columns, "text_fields": text_fields}
-    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names)  # type: ignore[arg-type]
+    sources = _sources(data, images, split_seed=split_seed, on_error=on_error, **names)
     original = dataset = sources.read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
@@ -225,26 +226,76 @@ def prepare(
     return _written(dataset, path, _changes(dataset, original))
 
 
+@dataclass(frozen=True, repr=False)
+class Deduplicated(PreparedDataset):
+    """The copies of a data set, and the data set without them.
+
+    Attributes:
+        copies: For each image that is a copy: "id", "of" (the image that stays), "kind" ("exact", "recompressed",
+            "resized", "rotated") and "pixels" (longer side, shorter side).
+        text_copies: For each text that is a copy: "id", "of" and "overlap" (Jaccard similarity).
+        unread: Images that could not be read, and so were not compared.
+    """
+
+    copies: tuple[dict[str, Any], ...] = ()
+    text_copies: tuple[dict[str, Any], ...] = ()
+    unread: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the copies, the path and the counts.
+
+        Returns:
+            Plain JSON values.
+        """
+        copies = {"copies": list(self.copies), "text_copies": list(self.text_copies), "unread": self.unread}
+        return {**super().to_json(), **copies}
+
+    def copies_frame(self) -> pandas.DataFrame:
+        """Return a table of the images that are copies. Needs pandas.
+
+        Returns:
+            A row per copy: id, of, kind and pixels.
+        """
+        from subtext.data.dataset import frame
+
+        return frame(list(self.copies))
+
+
+SHOWN = 20
+"""Copies that the text shows; JSON has all."""
+
+
 @command
 def dedup(
     data: Source,
     *,
     images: Images = None,
+    columns: Columns = None,
+    text_fields: TextFields = None,
     split_seed: SplitSeed = 0,
     on_error: OnError = "raise",
     out: Out = None,
     threshold: Annotated[float, "Jaccard similarity above which a text is a copy.", Interval(0, 1)] = 0.8,
     shingle_size: Annotated[int, "Words per shingle.", Interval(1)] = 3,
     quiet: Quiet = False,
-) -> PreparedDataset:
-    """Remove near-duplicate texts of different images (MinHash), with their images.
+) -> Deduplicated:
+    """Find copies of images, and near-duplicate texts of different images; with --out, write the data without them.
 
-    Images without a text stay. If copies are in several splits, the copy in test stays, otherwise the copy in val.
-    Needs datasketch: pip install '.[dedup]' in a clone of Subtext.
+    An image is a copy of another if its file has the same bytes, or shows the same in another size or compression, or
+    turned by 90, 180 or 270 degrees. All images are compared, with texts or without. Texts are compared by MinHash,
+    which needs datasketch: pip install '.[dedup]' in a clone of Subtext. A text that is a copy is removed with its
+    images.
+
+    If copies are in several splits, the copy in test stays, otherwise the copy in val; else the largest image. Look at
+    the copies before you remove them: icons that point left and right are turned copies, too.
 
     Args:
         data: Data set: a file or folder.
         images: Folder of relative image paths. Default: that of DATA.
+        columns: Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default:
+            guessed.
+        text_fields: Fields with texts of the image, separated by commas. Default for a folder of images:
+            headline,caption.
         split_seed: Seed of the 80-10-10 split of data without splits.
         on_error: What to do with rows that cannot be used.
         out: New .jsonl or .parquet file.
@@ -253,29 +304,71 @@ def dedup(
         quiet: Show no progress.
 
     Returns:
-        The remaining data set, and its file if `out` is set.
+        The copies, the remaining data set, and its file if `out` is set.
 
     Raises:
-        RequirementError: If datasketch is not installed.
+        RequirementError: If there are texts and datasketch is not installed.
         DataError: If the threshold is 0, or a text has features only.
     """
     import numpy as np
 
+    from subtext.curation.copies import find_copies
     from subtext.data.prepare import near_copies
     from subtext.data.write import SUFFIXES
 
     path = _new_file("out", out, *SUFFIXES)
-    original = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error).read()
-    with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
-        copies = near_copies(original, threshold=threshold, shingle_size=shingle_size, progress=progress)
+    sources = _sources(data, images, columns=columns, text_fields=text_fields, split_seed=split_seed, on_error=on_error)
+    original = sources.read(need_pairs=False)
+    retained, text_copies = np.ones(len(original.texts), dtype=bool), list[dict[str, Any]]()
+    if len(original.texts):
+        with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
+            near = near_copies(original, threshold=threshold, shingle_size=shingle_size, progress=progress)
+        retained, names = near.retained, original.texts.ids
+        for row in np.flatnonzero(~retained).tolist():
+            overlap = round(float(near.overlap[row]), 3)
+            text_copies.append({"id": names[row], "of": names[int(near.copy_of[row])], "overlap": overlap})
+    with meter("comparing images", len(original.images), quiet=quiet) as progress:
+        found = find_copies(original.images, original.root, own_splits=original.own_splits, progress=progress)
+    ids = original.images.ids
+    copies = [
+        {"id": ids[copy.row], "of": ids[copy.of], "kind": copy.kind, "pixels": list(copy.size)} for copy in found.copies
+    ]
     with_text, texts = original.links.T
-    removed = np.setdiff1d(with_text, with_text[copies.retained[texts]])
-    rest = np.setdiff1d(np.arange(len(original.images)), removed)
-    dataset = original.subset(rest, np.flatnonzero(copies.retained))
-    most = Counter(copies.copy_of[~copies.retained].tolist()).most_common(3)
-    lines = [f"  {count:,} times: {str(original.texts.values[row])[:100]!r}" for row, count in most]
-    summary = "\n".join([_changes(dataset, original), *(["most frequent copies:", *lines] if lines else [])])
-    return _written(dataset, path, summary)
+    removed = np.union1d(np.setdiff1d(with_text, with_text[retained[texts]]), [copy.row for copy in found.copies])
+    rest = np.setdiff1d(np.arange(len(original.images)), removed.astype(np.int64))
+    # A text goes with the last of its images.
+    lost = np.setdiff1d(texts, texts[np.isin(with_text, rest)])
+    retained = retained.copy()
+    retained[lost] = False
+    dataset = original.subset(rest, np.flatnonzero(retained))
+    lines = [_of_copies("image", copies, len(ids)), _of_copies("text", text_copies, len(original.texts))]
+    lines += [
+        f"  {copy['id']} = {copy['of']} ({copy['kind']}, {'x'.join(map(str, copy['pixels']))})"
+        for copy in copies[:SHOWN]
+    ]
+    lines += [f"  {len(copies) - SHOWN:,} more; --json has all"] if len(copies) > SHOWN else []
+    most = Counter(copy["of"] for copy in text_copies).most_common(3)
+    values = dict(zip(original.texts.ids, original.texts.values, strict=True))
+    lines += ["most frequent copies among texts:"] if most else []
+    lines += [f"  {count:,} times: {str(values[name])[:100]!r}" for name, count in most]
+    unread = found.unread - sum(value is None for value in original.images.values)
+    lines += [
+        f"{counted(unread, 'image')} could not be read and {'was' if unread == 1 else 'were'} not compared"
+    ] * bool(unread)
+    if path is None:
+        lines += ["nothing was written; --out FILE writes the data without the copies"] * bool(copies or text_copies)
+        summary = "\n".join(lines)
+        return Deduplicated(dataset, None, summary, tuple(copies), tuple(text_copies), unread)
+    written = _written(dataset, path, "\n".join([_changes(dataset, original), *lines]))
+    return Deduplicated(dataset, path, written.summary, tuple(copies), tuple(text_copies), unread)
+
+
+def _of_copies(noun: str, copies: Sequence[Mapping[str, Any]], total: int) -> str:
+    """The number of copies among images, by their kinds, or among texts."""
+    kinds = Counter(copy["kind"] for copy in copies if "kind" in copy)
+    of_kinds = f": {', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())}" if kinds else ""
+    number = f"{len(copies):,} {'copy' if len(copies) == 1 else 'copies'}"
+    return f"{number} among {counted(total, noun)}{of_kinds}"
 
 
 @command
@@ -346,7 +439,7 @@ def corrupt(
         )
     if labels_path is not None and path is not None and labels_path.resolve() == path.resolve():
         raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
-    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)
+    sources = _sources(data, images, split_seed=split_seed, on_error=on_error)
     ranks = (int(first), int(last))
     planted, settings, lines = _corrupt_pairs(sources, noise_type, graph, ranks, tuple(split), noise_rate, seed)
     if labels_path is not None:
@@ -482,6 +575,17 @@ def join_features(
     first, second = (FeatureFile.open(Path(file).expanduser()) for file in (cells, regions))
     with meter("joining", len(second.names), quiet=quiet) as progress:
         return JoinedFeatures(path, *join_features(first, second, path, progress=progress))
+
+
+def _sources(data: Any, images: Any, *, split_seed: int, on_error: str, **settings: Any) -> DataConfig:
+    """Where the data is; a DataConfig says by itself how it is read."""
+    if isinstance(data, DataConfig):
+        chosen: dict[str, Any] = {
+            "split_seed": split_seed or None,
+            "on_error": None if on_error == "raise" else on_error,
+        }
+        return DataConfig.of(data, images, **settings, **chosen)
+    return DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **settings)  # type: ignore[arg-type]
 
 
 def _new_file(name: str, file: str | Path | None, *suffixes: str) -> Path | None:

@@ -268,10 +268,16 @@ def search(
             " (or a minus in the text); leave it out",
             field="not_like_weight",
         )
-    if isinstance(index, str | Path):
-        index = open_index(index, run=run, model=model, features=features, device=device)
+    if isinstance(index, str | os.PathLike):
+        index = open_index(os.fspath(index), run=run, model=model, features=features, device=device)
     elif run is not None or model is not None or features is not None:
         raise ArgumentError("run, model and features are for an index that is opened here; give them to open_index")
+    from subtext.retrieval.index import Index as OpenIndex
+
+    if not isinstance(index, OpenIndex):
+        raise ArgumentError(
+            f"index needs a folder, an address, or what open_index returned; it got {index!r:.60}", field="index"
+        )
     opened: Index = index
     reranker = None
     if rerank is not None:

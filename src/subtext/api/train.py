@@ -121,6 +121,7 @@ def train(
         If Ctrl-C stopped the training, `record.status` is "stopped".
 
     Raises:
+        ArgumentError: If an argument is of another type.
         RecipeError: If an option is unknown or has no effect.
         DataError: For data that cannot be used.
         TrainingError: If a loss is not finite.
@@ -138,6 +139,10 @@ def train(
         ... )  # doctest: +SKIP
     """
     data = DataConfig.of(data)
+    if not isinstance(options, Mapping | None):
+        raise ArgumentError(
+            f"options needs a mapping, as in {{'embed_dim': 512}}; it got {options!r:.60}", field="options"
+        )
     options, objects = split_objects(options or {})
     assert isinstance(plan, Plan) and isinstance(run, RunConfig)  # A mapping has become one.
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
@@ -149,7 +154,9 @@ def train(
         from subtext.models.encoders.hub import require_model
 
         require_model(str(options["model"]))
+    from subtext.data.languages import foreign_texts
     from subtext.models.checkpoint import RECORD, Record, load_record
+    from subtext.models.encoders.languages import languages_read
     from subtext.recipes.choose import choose_encoders
     from subtext.training.loop import fit, rehearse
     from subtext.training.run_folder import start_run
@@ -168,6 +175,8 @@ def train(
     if objects:
         given = ", ".join(f"'{option}': ..." for option in objects)
         chosen += [f"the run does not hold {' and '.join(objects)}; open it with open_run(RUN, options={{{given}}})"]
+    if foreign := foreign_texts(pairs.train.texts.values, languages_read(setup.model.text, trained=False)):
+        chosen += [f"note: {foreign}; text=bag learns the words of the texts"]
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
     choose_device(run.device)
     if dry_run:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from io import IOBase
@@ -240,6 +241,9 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
     if entry.json:
         flag = click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON.")
         sections.setdefault("Output", []).append(flag)
+    if entry.jsonl is not None:
+        flag = click.Option(["--jsonl", "as_jsonl"], is_flag=True, help="Print a line of JSON for each result.")
+        sections.setdefault("Output", []).append(flag)
 
     def act(ctx: click.Context) -> None:
         values = {field.name: ctx.params[field.name] for field in described}
@@ -248,14 +252,30 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
             if option is not None and values[field.name] is not None:
                 raise ArgumentError(f"{field.flag} and {values[field.name]} name the same thing; give one")
             values[field.name] = values[field.name] if option is None else option
+        as_jsonl = entry.jsonl is not None and ctx.params["as_jsonl"]
+        if entry.queries and values[entry.queries] == "-":
+            values[entry.queries] = queries_of(sys.stdin)
+        if entry.instead_of_jsonl and not as_jsonl and values[entry.instead_of_jsonl] is None:
+            raise ArgumentError("give ", Setting(entry.instead_of_jsonl, "FILE"), " or --jsonl; it got neither")
         as_json = ctx.params.get("as_json") or values.get("json") == Path("-")
+        if as_json and as_jsonl:
+            raise ArgumentError("--json prints one value, and --jsonl a line for each; give one of them")
         if values.get("json") == Path("-"):
             values["json"] = None
         result = function(**objects_of(function, values), **entry.extra_arguments(ctx))
-        for warning in getattr(result, "warnings", ()):
+        several = result if isinstance(result, list) else [result]
+        for warning in dict.fromkeys(it for one in several for it in getattr(one, "warnings", ())):
             click.echo(printable(f"warning: {warning}"), err=True)
-        if as_json:
-            click.echo(printable(json_text(result.to_json(), indent=2)))
+        if as_jsonl:
+            assert entry.jsonl is not None
+            for line in entry.jsonl(result):
+                click.echo(printable(json_text(line)))
+        elif as_json:
+            plain = [one.to_json() for one in several]
+            click.echo(printable(json_text(plain if isinstance(result, list) else plain[0], indent=2)))
+        elif isinstance(result, list):
+            texts = zip(values[entry.queries], map(entry.text, several), strict=True)
+            click.echo(printable("\n\n".join(f"{query}\n{text}" for query, text in texts)))
         elif result is not None:
             click.echo(printable(entry.text(result)))
         if code := entry.exit_code(result):
@@ -275,6 +295,24 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
     made = Command(name, act, sections, help=command_help(function), examples=entry.examples, usage=usage)
     made.short_help = entry.summary or None
     return made
+
+
+def queries_of(lines: Iterable[str]) -> list[str]:
+    """The queries of the standard input, one in each line.
+
+    Args:
+        lines: Of a file of text; empty ones are left out.
+
+    Returns:
+        The queries.
+
+    Raises:
+        ArgumentError: If there is none.
+    """
+    queries = [line.strip() for line in lines if line.strip()]
+    if not queries:
+        raise ArgumentError("- needs a query in each line of the standard input; there is none")
+    return queries
 
 
 def command_help(function: Callable[..., Any]) -> str:

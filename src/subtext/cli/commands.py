@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ class CommandEntry:
         usage: What stands after the command's name in its usage line; by default the arguments and required options.
         required: Parameters that the command line needs though Python does not, such as the file to write.
         json: Adds --json, which prints the result's `to_json`, as `--json -` does where `json` names a file.
+        jsonl: Adds --jsonl, which prints a line of JSON for each of these values of a result; None for no such option.
+        instead_of_jsonl: A parameter that the command line needs without --jsonl.
+        queries: A parameter of text whose value - stands for lines of the standard input.
         text: What is printed of the result, unless that is None.
         exit_code: Of a result.
         extra_arguments: Extra arguments of the function.
@@ -35,6 +38,9 @@ class CommandEntry:
     usage: str | None = None
     required: Sequence[str] = ()
     json: bool = False
+    jsonl: Callable[[Any], Iterable[Any]] | None = None
+    instead_of_jsonl: str = ""
+    queries: str = ""
     text: Callable[[Any], str] = str
     exit_code: Callable[[Any], int] = lambda result: getattr(result, "exit_code", 0)
     extra_arguments: Callable[[click.Context], dict[str, Any]] = lambda ctx: {}
@@ -146,7 +152,11 @@ COMMANDS: dict[str, CommandEntry] = {
         required=("out",),
     ),
     "data dedup": CommandEntry(
-        examples=("subtext data dedup politics2.jsonl --images politics --out politics3.jsonl",), required=("out",)
+        examples=(
+            "subtext data dedup photos/",
+            "subtext data dedup politics2.jsonl --images politics --out politics3.jsonl",
+        ),
+        json=True,
     ),
     "data join": CommandEntry(
         examples=("subtext data join resnet_grid.npz butd.npz --out both.npz",), function="join_features"
@@ -227,9 +237,11 @@ COMMANDS: dict[str, CommandEntry] = {
             "subtext embed runs/first --out vectors.npz",
             "subtext embed runs/first --data other.jsonl --split all --out vectors.parquet",
             "subtext embed --model google/siglip2-base-patch16-224 --data captions.jsonl --out vectors.npz",
+            "subtext embed runs/first --jsonl | head",
         ),
-        required=("out",),
-        usage="RUN | --model NAME_OR_FOLDER --data DATA, --out FILE [OPTIONS]",
+        jsonl=lambda embedded: embedded.entries(),
+        instead_of_jsonl="out",
+        usage="RUN | --model NAME_OR_FOLDER --data DATA, --out FILE | --jsonl [OPTIONS]",
     ),
     "index build": CommandEntry(
         summary="Embed images and texts and store them in a new index.",
@@ -276,6 +288,18 @@ COMMANDS: dict[str, CommandEntry] = {
             "subtext index import library vectors.npz --run runs/first --data photos.jsonl",
             "subtext index import library vectors.npz --model google/siglip2-base-patch16-224 --data photos.jsonl",
         ),
+    ),
+    "index texts": CommandEntry(
+        summary="Add texts that a machine wrote, as a field of their own.",
+        examples=(
+            "subtext index texts library signs.csv --as ocr",
+            "subtext index texts library captions.jsonl --as captioner --columns image=file,text=caption",
+        ),
+        function="add_machine_texts",
+    ),
+    "index ocr": CommandEntry(
+        summary="Read the text inside the images of an index.",
+        examples=("subtext index ocr library",),
     ),
     "index calibrate": CommandEntry(
         summary="Turn scores into probabilities of a match.",
@@ -324,9 +348,12 @@ COMMANDS: dict[str, CommandEntry] = {
             'subtext search library "empty street" --min-probability 0.2 --explain --json',
             'subtext search library "a dog that waits" --rerank runs/expensive --candidates 200',
             "subtext search library \"empty street\" --where 'year < 1950' --where 'place in Paris, Wien'",
+            "subtext search library - --jsonl < queries.txt",
         ),
         usage='INDEX "QUERY" | --image FILE | --like ID [OPTIONS]',
         json=True,
+        jsonl=lambda answers: [answer.to_json() for answer in (answers if isinstance(answers, list) else [answers])],
+        queries="text",
     ),
     "serve": CommandEntry(
         summary="Serve indexes over HTTP, with a search page.",
@@ -335,6 +362,14 @@ COMMANDS: dict[str, CommandEntry] = {
             "subtext serve library other --port 9000 --token-file token",
             "subtext serve 'postgresql://editor@db/archive?index=library' --storage-dir storage --token-file token",
         ),
+    ),
+    "mcp": CommandEntry(
+        summary="Offer indexes to other programs as tools of the Model Context Protocol.",
+        examples=(
+            "subtext mcp library",
+            "subtext mcp library --where 'rights = open'",
+        ),
+        function="serve_mcp",
     ),
     "score": CommandEntry(
         summary="Score pairs: does the image support the text?",

@@ -23,6 +23,7 @@ from subtext.api.evaluate import (
 from subtext.api.load import ModelSource
 from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
+from subtext.data.objects import Rows
 from subtext.errors import ArgumentError
 from subtext.settings import Commas, Interval, Metavar, OptionGroup, Shown, Unfold, command
 
@@ -337,7 +338,7 @@ def _source(
     name: str,
     run: AnyPath | None,
     model: AnyPath | None,
-    data: str | Path | Dataset | DataConfig | None,
+    data: str | Path | Dataset | Rows | DataConfig | None,
     config: ComputeConfig,
     external: ExternalConfig,
     *,

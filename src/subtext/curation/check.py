@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from subtext.curation.copies import find_copies
 from subtext.data.dataset import Dataset, Items, RowIssue, summarise
 from subtext.data.feature_file import FeatureFile
-from subtext.data.image_files import read_bytes, stored_size
 from subtext.data.objects import Records, Rows
 from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
@@ -64,7 +61,7 @@ class CheckReport(Report):
         guessed: Whether languages are guessed from the texts.
         duplicate_texts: Number of duplicate texts, with examples.
         duplicate_text_examples: Some duplicate texts.
-        duplicate_images: Number of images that are copies, byte by byte, with examples.
+        duplicate_images: Number of images that are copies of another, also scaled, compressed again or turned.
         duplicate_image_examples: Some groups of image ids that are copies.
         leaks: Images or texts of a test or val split whose copy is in another split.
         problems: Problems of each row; a fatal problem makes the row unusable.
@@ -184,7 +181,7 @@ def check_dataset(
 ) -> CheckReport:
     """Read a data set and report; a data set that cannot be read at all gives a report with the reason.
 
-    The other arguments are those of `read`. Only images of equal size in bytes are compared, by a hash.
+    The other arguments are those of `read`. Images are compared as `find_copies` does.
 
     Args:
         data: The data set, or its path.
@@ -198,7 +195,7 @@ def check_dataset(
         columns: Columns of a foreign table; see `read`.
         text_fields: Fields that are texts; see `read`.
         max_pixels: Million pixels of the largest image that is decoded; see `read`.
-        progress: Called with the number of decoded images and their total.
+        progress: Called with the number of decoded, and then of compared, images and their total.
 
     Returns:
         The report.
@@ -223,14 +220,11 @@ def check_dataset(
         return CheckReport(path=name, problems=problems, reasons=dict.fromkeys(_USES, "no image is usable"))
     text_facts, text_problems = _text_facts(dataset.texts)
     texts = _copies(dataset.texts.values)
-    values = dataset.images.values if features is None else []
-    sizes = [None if value is None else stored_size(value, dataset.root) for value in values]
-    hashes: list[bytes | None] = [None] * len(values)
-    for row in chain.from_iterable(_copies(sizes)):
-        # A file may have been deleted since it was listed.
-        with suppress(DataError):
-            hashes[row] = hashlib.blake2b(read_bytes(values[row] or "", dataset.root), digest_size=16).digest()
-    image_copies = _copies(hashes)
+    image_copies: list[list[int]] = []
+    if features is None and any(value is not None for value in dataset.images.values):
+        shown = None if progress is None else (lambda done: progress(done, len(dataset.images)))
+        groups = find_copies(dataset.images, dataset.root, progress=shown).groups
+        image_copies = _copies([None if group < 0 else group for group in groups.tolist()])
     covered = [_coverage(features, dataset.images, "image")] if features is not None else []
     covered += [_coverage(text_features, dataset.texts, "text")] if text_features is not None else []
     fatal = sum(problem.fatal for problem in dataset.problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from subtext.core import Embeddings
+from subtext.curation.copies import HELD_OUT, find_copies, numbered, stays
 from subtext.curation.kinds import KINDS, Kinds, align, aligned, chance_links, kinds_of, near_links, surroundings
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.image_files import open_image
 from subtext.data.prepare import near_copies
-from subtext.data.rows import components
 from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, RequirementError
-from subtext.evaluation.checks.overlap import ImageFingerprint, alike, fingerprint_images
 from subtext.graphs.graph import Graph
 from subtext.ops.roc import auc
 
@@ -36,8 +35,6 @@ TELLS = 0.7
 A perfect model has more until 60 % of the pairs are mismatched: half of those lie above a random pair."""
 MIN_WORDS = 6
 """Words from which equal texts of different images are copies: shorter texts fit many images."""
-HELD_OUT = ("test", "val")
-"""Splits whose copies elsewhere are leaks."""
 UNUSABLE = frozenset({"no words", "cannot be read"})
 """Flags of an item from which nothing can be learnt."""
 SHORT, LONG = 3, 100
@@ -63,12 +60,14 @@ class Judged:
         columns: Name -> (L) values, one for each link of `pairs`.
         shares: Estimated shares of loose and mismatched pairs; empty where there are too few pairs.
         how: In words, how copies of texts and of images were detected.
+        image_groups: (I) number of each image's group of copies, of images without a text, too; -1 for none.
     """
 
     pairs: Dataset
     columns: dict[str, list[Any]]
     shares: dict[str, float]
     how: dict[str, str]
+    image_groups: NDArray[np.int64]
 
     def __len__(self) -> int:
         """The number of pairs."""
@@ -120,13 +119,14 @@ def judge(
     for side, (modality, items) in enumerate((("image", images), ("text", texts))):
         if (uncertainty := items.uncertainty) is not None:
             scores[f"{modality}_uncertainty"] = uncertainty[torch.from_numpy(pairs.links[:, side])].tolist()
-    fingerprints = fingerprint_images(pairs.images, pairs.root, workers, progress, 0)
-    flags_of_images: list[list[str]] = [[] for _ in fingerprints]
-    if all(each is None for each in fingerprints):
+    found = find_copies(pairs.images, pairs.root, own_splits=pairs.own_splits, workers=workers, progress=progress)
+    flags_of_images: list[list[str]] = [[] for _ in pairs.images.ids]
+    same_images, later_images = found.groups, np.zeros(len(pairs.images), dtype=np.bool_)
+    later_images[[copy.row for copy in found.copies]] = True
+    if found.unread == len(pairs.images):
         how_images = "no image can be read: copies and flags of images are unknown"
-        same_images = np.full(len(fingerprints), -1, dtype=np.int64)
     else:
-        how_images, same_images = "difference hash, confirmed by greys", image_copies(fingerprints)
+        how_images = "difference hash of the image in four turns, confirmed by greys"
         flags_of_images = list(
             read_ahead(pairs.images.values, lambda value: image_flags(value, pairs.root), workers=workers)
         )
@@ -149,13 +149,13 @@ def judge(
         **scores,
         "image_copies": same_images[image_rows].tolist(),
         "text_copies": same_texts[text_rows].tolist(),
-        "copy": (later(pairs.images, same_images)[image_rows] & later(pairs.texts, same_texts)[text_rows]).tolist(),
+        "copy": (later_images[image_rows] & later(pairs.texts, same_texts)[text_rows]).tolist(),
         "leak": (leaks(pairs.images, same_images)[image_rows] | leaks(pairs.texts, same_texts)[text_rows]).tolist(),
         "flags": [[*flags_of_images[image], *flags_of_texts[text]] for image, text in pairs.links],
     }
     how = {"text copies": how_texts, "image copies": how_images}
     how |= {"kinds": cannot_judge(area)} if area is not None and kinds is None else {}
-    return Judged(pairs, columns, {} if kinds is None else kinds.shares, how)
+    return Judged(pairs, columns, {} if kinds is None else kinds.shares, how, same_images)
 
 
 def kinds_of_pairs(
@@ -240,22 +240,6 @@ def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -
     return reasons
 
 
-def image_copies(fingerprints: list[ImageFingerprint | None]) -> NDArray[np.int64]:
-    """Group copies of images: equal bytes, or similar difference hashes, confirmed by greys.
-
-    Difference hashes differ in at most 8 of 64 bits.
-
-    Args:
-        fingerprints: (I) of each image; None for one that cannot be read.
-
-    Returns:
-        (I) the number of each image's group; -1 for an image without a copy.
-    """
-    first: dict[bytes, int] = {}
-    edges = [(first.setdefault(each.digest, row), row) for row, each in enumerate(fingerprints) if each is not None]
-    return _numbered(len(fingerprints), [*edges, *alike(fingerprints, fingerprints)])
-
-
 def text_copies(pairs: Dataset) -> tuple[NDArray[np.int64], str]:
     """Group copies of texts of different images.
 
@@ -281,16 +265,7 @@ def text_copies(pairs: Dataset) -> tuple[NDArray[np.int64], str]:
             how = f"texts of {MIN_WORDS} words or more that share 0.8 of their runs of three words (MinHash)"
         except RequirementError:
             how += "; near copies need datasketch"
-    return _numbered(len(pairs.texts), edges), how
-
-
-def _numbered(count: int, edges: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
-    """The connected components, numbered from 0 in the order of their first rows; -1 for a row without a copy."""
-    first_of = components((left, right) for left, right in edges if left != right)
-    numbers: dict[int, int] = {}
-    for row in sorted(first_of):
-        numbers.setdefault(first_of[row], len(numbers))
-    return np.array([numbers[first_of[row]] if row in first_of else -1 for row in range(count)], dtype=np.int64)
+    return numbered(len(pairs.texts), edges), how
 
 
 def leaks(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -322,11 +297,8 @@ def later(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     Returns:
         (N) marks.
     """
-    rank = {name: position for position, name in enumerate(HELD_OUT)}
-    order = np.argsort([rank.get(str(split), len(HELD_OUT)) for split in items.splits], kind="stable")
     has_copy = numbers >= 0
-    _, first = np.unique(numbers[order], return_index=True)
-    has_copy[order[first]] = False
+    has_copy[list(stays(items, numbers).values())] = False
     return has_copy
 
 

@@ -230,12 +230,14 @@ class DataConfig:
     @property
     def in_memory(self) -> Dataset | None:
         """The data set if it is in memory, else None; rows are read, without a look at their images."""
-        if isinstance(self.data, Records):
+        data: Any = self.data
+        if isinstance(data, Records):
             if "_read" not in vars(self):
                 object.__setattr__(self, "_read", self.read(need_pairs=False))
             read: Dataset = vars(self)["_read"]
             return read
-        return None if self.data is None or isinstance(self.data, str | Path) else self.data  # type: ignore[return-value]
+        dataset: Any = self.data  # What was neither a path nor a data set has become records.
+        return None if isinstance(dataset, str | Path) else dataset
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import lru_cache
+from unicodedata import normalize
 
 END = 5 * 10**17
 """Seconds from 1970 to the ends of time: an interval without a first or last day begins or ends there."""
@@ -24,9 +25,21 @@ _CIRCA = (
     "wahrscheinlich|vielleicht|probably|possibly|perhaps|probablement|peut-être|presumably"
 )
 _BEFORE = "vor|before|avant|ante|pre"
-_UNTIL = "bis|until|till|up to|by|jusqu'en|jusqu'à|jusqu'au|spätestens|not after|no later than|au plus tard"
+_UNTIL = (
+    "bis|until|till|up to|by|jusqu'en|jusqu'à|jusqu'au|spätestens|not after|no later than|au plus tard|nicht nach|"
+    "nicht später als|pas après"
+)
 _AFTER = "nach|after|après|post"
-_SINCE = "ab|seit|since|from|depuis|dès|à partir de|frühestens|not before|no earlier than|au plus tôt"
+_SINCE = (
+    "ab|seit|since|from|depuis|dès|à partir de|frühestens|not before|no earlier than|au plus tôt|nicht vor|"
+    "nicht früher als|pas avant"
+)
+_ON = (
+    "am|im jahre?|in|on|en|le|datiert|dat|dated|daté|anno|montag|dienstag|mittwoch|donnerstag|freitag|samstag|"
+    "sonnabend|sonntag|mo|di|mi|do|fr|sa|so|monday|tuesday|wednesday|thursday|friday|saturday|sunday|mon|tue|wed|thu|fri|sat|sun|"
+    "lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche"
+)
+"""Words before a date that say nothing of its length, the days of the week among them."""
 _MONTHS = (
     "januar|jänner|jan|january|janvier|janv", "februar|feber|feb|february|février|févr", "märz|mär|march|mar|mars",
     "april|apr|avril|avr", "mai|may", "juni|jun|june|juin", "juli|jul|july|juillet|juil", "august|aug|août",
@@ -94,7 +107,7 @@ def read_date(text: str) -> DateInterval | None:
         (('1951-05-12', '1951-05-12'), ('-0043-01-01', '-0043-12-31'), None)
     """
     # Nothing longer is a date, and nothing without a digit or the Roman number of a century.
-    if len(text) > 80 or not _HOPEFUL.search(text):
+    if len(text) > 80 or not _HOPEFUL.search(normalize("NFKC", text)):
         return None
     span = _span(text)
     return None if span is None else DateInterval(*span, text)
@@ -219,24 +232,26 @@ _PART = {word: part for words, part in _PARTS.items() for word in words.split("|
 _MONTH_WORD, _SEASON_WORD = "|".join(sorted(_MONTH, key=len)[::-1]), "|".join(_SEASON)
 _NUMBER = r"(?:(\d{1,2})(?:\.|th|st|nd|rd|er|e|ème|eme)?|([ivx]{1,5})(?:\.|e|th|ème)?)"
 
-_TIME = r"(?:[T ]\s?(\d\d):?(\d\d)(?::?(\d\d)(?:[.,]\d*)?)?\s*(?:Z|UTC|[+-]\d\d(?::?\d\d)?)?)"
+_TIME = r"(?:(?:T|,?\s)\s?(\d\d|\d(?=:)):?(\d\d)(?::?(\d\d)(?:[.,]\d*)?)?\s*(?:Z|UTC|Uhr|[+-]\d\d(?::?\d\d)?)?)"
 _DAY_OR_TIME = re.compile(rf"(-?\d{{4}})([-:./])(\d\d?)\2(\d\d?){_TIME}?", re.A | re.I)
 _COMPACT = re.compile(rf"(\d{{4}})(\d\d)(\d\d){_TIME}", re.A | re.I)
 _YEAR_OR_MONTH = re.compile(r"(-?\d{4})(?:-(\d\d))?", re.A)
 _DAY_FIRST = re.compile(rf"(\d\d?)\s?([./-])\s?(\d\d?)\s?\2\s?(\d{{4}}){_TIME}?", re.A | re.I)
 _MONTH_FIRST = re.compile(r"(\d\d?)\s?[./-]\s?(\d{4})", re.A)
 _YEAR_MONTH = re.compile(r"(\d{4})[/.](\d\d?)", re.A)
+_DASHES = re.compile(r"([012]\d{1,2})(-|\?|_)\2{0,1}", re.A)
+"""189- and 18--: a decade and a century as libraries write them."""
 _SHORT_YEARS = re.compile(r"(\d\d)(\d\d)\s?(/|-|–|—)\s?(\d\d)", re.A)
 _EDTF = re.compile(
     r"Y-?\d{5,18}|[~?%]?-?(?=[\dX]*[\dX]{4})[\dX]{4,5}(?:S\d\d?)?[~?%]?(?:-[~?%]?[\dX]{2}[~?%]?){0,2}|"
     r"[\[{][-\dX~?%.,\s]+[\]}]",
     re.A,
 )
-_SPLIT = re.compile(r"\s*(?:\s-\s|--|–|—|/|\s(?:bis|to|until|till|and|und|et|à|au|or|oder|ou)\s)\s*", re.I)
+_SPLIT = re.compile(r"\s*(?:\s-\s|--|–|—|/|\s(?:bis|to|until|till|and|und|u\.|et|à|au|or|oder|ou)\s)\s*", re.I)
 _DAYS = re.compile(r"(\d\d?)\.?\s?(?:-|–|—|/|bis|to|au)\s?(\d\d?)\.?\s?((?:\d\d?\.|[^\W\d_]).*\d{4})", re.I)
 _WORDED = [
     re.compile(
-        rf"(?P<day>\d\d?)(?:\.|th|st|nd|rd|er)?\s*(?:of\s+)?(?P<month>{_MONTH_WORD})\b\.?,?\s*(?P<year>\d{{4}})"
+        rf"(?P<day>\d\d?)(?:\.|th|st|nd|rd|er)?[\s-]*(?:of\s+)?(?P<month>{_MONTH_WORD})\b\.?,?[\s-]*(?P<year>\d{{4}})"
     ),
     re.compile(rf"(?P<month>{_MONTH_WORD})\b\.?\s*(?P<day>\d\d?)(?:th|st|nd|rd)?,?\s+(?P<year>\d{{4}})"),
     re.compile(rf"(?P<month>{_MONTH_WORD})\b\.?,?\s*(?P<year>\d{{4}})"),
@@ -257,10 +272,15 @@ _OF_PERIOD = re.compile(rf"(?:{'|'.join(map(re.escape, _PART))})[\s-]*(?:des|of 
 _ERA = re.compile(rf"(?:(?P<before>{_AD})\s*)?(?P<year>\d{{1,5}})\s*(?:(?P<bc>{_BC})|(?P<ad>{_AD}))?")
 
 
+_FULL_STOP = re.compile(r"[\d\])?]\.$")
+
+
 @lru_cache(1 << 16)
 def _span(text: str) -> Span | None:
     """First and last second of a date; a text is often that of many items."""
-    text = " ".join(text.replace("’", "'").split())
+    # 1ᵉʳ and figures of full width become those of everybody; a cataloguer's full stop ends no date.
+    text = " ".join(normalize("NFKC", text).replace("’", "'").split())
+    text = text[:-1] if _FULL_STOP.search(text) else text
     span = _numeric(text) or _edtf(text) or _written(text.casefold())
     return span if span is not None and -END <= span[0] <= span[1] <= END else None
 
@@ -285,6 +305,9 @@ def _numeric(text: str) -> Span | None:
         return _period(int(match[4]), month, day, match.groups()[4:])
     elif match := _MONTH_FIRST.fullmatch(text):
         return _period(int(match[2]), int(match[1]))
+    elif (match := _DASHES.fullmatch(text)) and len(text) == 4:
+        length = 10 if len(match[1]) == 3 else 100
+        return _years(length * int(match[1]), length * int(match[1]) + length - 1)
     if match := _SHORT_YEARS.fullmatch(text):
         century, year, until = int(match[1]), int(match[2]), int(match[4])
         # With a hyphen 1909-10 is a month, and 2001-21 the spring; 1921-23 is more likely three years, spring and all.
@@ -389,10 +412,14 @@ def _since(span: Span | None) -> Span | None:
     return None if span is None else (span[0], END)
 
 
+def _same(span: Span | None) -> Span | None:
+    return span
+
+
 _QUALIFIED: list[tuple[re.Pattern[str], Callable[[Span | None], Span | None]]] = [
-    (re.compile(rf"(?:{words})\b\.?:?\s*(?:dem\s+|the\s+|le\s+|den\s+)?(?=\S)(.*)"), meaning)
+    (re.compile(rf"(?:{words})\b\.?[:,]?\s*(?:dem\s+|the\s+|le\s+|den\s+)?(?=\S)(.*)"), meaning)
     for words, meaning in (
-        (_CIRCA, _widened), (_UNTIL, _until), (_SINCE, _since), (_BEFORE, _before), (_AFTER, _after),
+        (_CIRCA, _widened), (_UNTIL, _until), (_SINCE, _since), (_BEFORE, _before), (_AFTER, _after), (_ON, _same),
     )
 ]  # fmt: skip
 """Words before a date -> what they make of its interval."""
@@ -400,7 +427,7 @@ _GLUED = re.compile(r"(?:ca?|circa|um)\.?\s*(\d{4}.*)")
 _DOUBTED = re.compile(r"(.*?\S)[\s,]*(?:[(\[]\?[)\]]|\?|\(?\b(?:ca\.?|circa|um)\)?)")
 _BRACKETED = re.compile(r"(?:(?:o\.?\s?[jd]|[sn]\.?\s?d)\.?\s?)?[\[(<]\s*(.*\S)\s*[\])>]")
 _BOTH = re.compile(r"(.+?)(?:,\s*|\s+(?:und|and|et|but|aber)\s+)(.+)")
-_OR_LATER = re.compile(r"(.+?)(?:\s*-|,?\s*(?:or later|oder später|ou plus tard|u\.\s?später|ff\.?))")
+_OR_LATER = re.compile(r"(.*?[^-])(?:\s*-|,?\s*(?:or later|oder später|ou plus tard|u\.\s?später|ff\.?))")
 _OR_EARLIER = re.compile(r"(.+?),?\s*(?:or earlier|oder früher|ou avant|ou plus tôt)")
 _BETWEEN = re.compile(r"(?:zwischen|between|entre|von|vom|from|de|du|années)\s+(.*)")
 
@@ -457,7 +484,7 @@ def _written(text: str) -> Span | None:
 
 def _open(text: str) -> Span | None:
     """A date with "before" or "after"."""
-    for pattern, meaning in _QUALIFIED[1:]:
+    for pattern, meaning in _QUALIFIED[1:5]:
         if match := pattern.fullmatch(text):
             return meaning(_any(match[1]))
     return None

@@ -247,6 +247,8 @@ def _decoded(value: bytes, utf8: bool) -> str:
 def _exif(exif: Image.Exif) -> dict[str, Any]:
     taken, position = exif.get_ifd(_EXIF_IFD), exif.get_ifd(_GPS_IFD)
     dates = (_date(f"{taken[tag]} {taken.get(offset) or ''}") for tag, offset in _TAKEN if taken.get(tag))
+    # Cameras write zeros or spaces without a clock; what else is no date stays as a text.
+    texts = map(_date_or_text, _cleaned(str(taken[tag]) for tag, _ in _TAKEN if taken.get(tag)))
     names = _cleaned(str(exif[tag]) for tag in (_MAKE, _MODEL) if exif.get(tag))
     # Models of most makers begin with the maker's name.
     camera = names[-1] if len(names) == 2 and names[1].casefold().startswith(names[0].casefold()) else " ".join(names)
@@ -254,7 +256,7 @@ def _exif(exif: Image.Exif) -> dict[str, Any]:
     latitude, longitude = _degrees(position, 1, "S", 90), _degrees(position, 3, "W", 180)
     both = latitude is not None and longitude is not None
     return {
-        "date": next(filter(None, dates), None),
+        "date": next(filter(None, (*dates, *texts)), None),
         "zone": next(filter(None, (_zone(taken.get(offset)) for _, offset in _TAKEN)), None),
         "camera": camera,
         "orientation": orientation if orientation in range(1, 9) else None,

@@ -56,7 +56,7 @@ class FeatureShape:
     std: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeatureFile:
     """Features of one modality, on disk: a row per name.
 
@@ -77,6 +77,10 @@ class FeatureFile:
     grid: Rows | Regions | None
     path: Path
     in_memory: bool = False
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {source.shape}" for name, source in self._sources.items())
+        return f"FeatureFile({self.path}: {shapes})"
 
     def __post_init__(self) -> None:
         if self.pooled is None and self.grid is None:

@@ -47,8 +47,9 @@ SAME_SUFFIX = (
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
 """Suffixes of tables."""
 SYSTEM = re.compile(
-    r"@eaDir|@tmp|@Recycle|@Recently-Snapshot|[#~@]?snapshots?|#recycle|\$RECYCLE\.BIN|RECYCLE[DR]|__MACOSX|\.Trash.*"
-    r"|lost\+found|FOUND\.\d{3}|System Volume Information|\._.*",
+    r"@eaDir|@tmp|@Recycle|@Recently-Snapshot|@Transcode|@sharebin|[#~@]?snapshots?|#recycle|\$RECYCLE\.BIN|RECYCLE[DR]"
+    r"|__MACOSX|\.Trash.*|Network Trash Folder|Temporary Items|lost\+found|FOUND\.\d{3}|System Volume Information"
+    r"|\._.*",
     re.IGNORECASE,
 )
 """Names that network storage, Windows, macOS and Linux give to folders of thumbnails, deleted files and old states."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from subtext.data.inputs import Draw, InputBatch, Tensors, read_settings, settings_hash, write_settings
 from subtext.data.pixels import PixelInput
-from subtext.errors import DataError, RequirementError
+from subtext.errors import OF_OBJECTS, DataError, RequirementError
 
 FILE = "object.json"
 TOKENS, STRINGS = "given.", "strings"
@@ -111,7 +111,7 @@ class CallableInput:
         try:
             with self._turn:
                 returned = self.function(items)
-        except Exception as error:
+        except OF_OBJECTS as error:
             kind = "PIL images" if self.modality == "image" else "texts"
             raise DataError(
                 f"{self.modality}={name_of(self.function)} needs to map a list of {len(items)} {kind} to vectors; it "
@@ -283,6 +283,10 @@ def require_callable(option: str, given: object) -> None:
     Raises:
         RequirementError: If it cannot.
     """
+    if isinstance(given, type) and option != "tokeniser":
+        raise RequirementError(
+            f"{option} needs an object; it got the class {given.__name__}; give {given.__name__}(...)"
+        )
     if not callable(given):
         kinds = "a tokeniser" if option == "tokeniser" else "a name, a torch module"
         raise RequirementError(f"{option} needs {kinds} or a function; it got {given!r:.60}", field=option)

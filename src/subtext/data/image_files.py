@@ -345,6 +345,12 @@ def open_image(
     """
     if isinstance(source, np.ndarray):
         source = _of_array(source)
+    elif hasattr(source, "shape") or not (isinstance(source, str | bytes | os.PathLike | Image.Image)):
+        got = f" of shape {tuple(source.shape)}" if hasattr(source, "shape") else f": {source!r:.60}"
+        raise DataError(
+            f"an image needs to be a path, bytes, a PIL image, or an array (height, width, 3) of uint8; it is a "
+            f"{type(source).__name__}{got}"
+        )
     if isinstance(source, Image.Image) and (file := _file_of(source)) is not None:
         source = file
     name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)

@@ -33,6 +33,7 @@ class ArrowStream(Protocol):
 
 
 @runtime_checkable
+@runtime_checkable
 class Indexed(Protocol):
     """Rows by number, as a torch `Dataset` has them."""
 
@@ -83,6 +84,10 @@ def records_of(data: Any) -> Records:
     """
     if isinstance(data, Records):
         return data
+    if isinstance(data, type):
+        raise ArgumentError(
+            f"a data set needs {_FORMS}; it got the class {data.__name__}; give an object: {data.__name__}(...)"
+        )
     if hasattr(data, "__arrow_c_stream__"):
         return Records(_numbered(_of_arrow(data)), header=True)
     if isinstance(data, Mapping):

@@ -146,7 +146,10 @@ def read(
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     problems = list(dataset.problems)
     if need_images and len(dataset.images):
-        dataset, image_problems = _check_images(dataset, where, folder is not None, verify=verify, progress=progress)
+        setting = "--images" if isinstance(path, Path) else "images=FOLDER"
+        dataset, image_problems = _check_images(
+            dataset, where, folder is not None, setting=setting, verify=verify, progress=progress
+        )
         # A folder of images has said of its pages already what decoding says.
         said = set(problems)
         problems += [problem for problem in image_problems if problem not in said]
@@ -575,6 +578,7 @@ def _check_images(
     where: list[str],
     named: bool,
     *,
+    setting: str,
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
 ) -> tuple[Dataset, list[RowIssue]]:
@@ -586,6 +590,7 @@ def _check_images(
         dataset: The data set.
         where: Position of each image, for messages.
         named: Whether the user named the folder of the images.
+        setting: That names it.
         verify: Decode every image, or those that it chooses, in threads; otherwise only check that its file exists.
         progress: Called with the number of decoded images and their total.
 
@@ -602,10 +607,10 @@ def _check_images(
     dataset = replace(dataset, images=images)
     if len(missing) == len(images) > 1:
         first = (root / str(values[0])).absolute()
-        message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
+        message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder ({setting})"
         whole = RowIssue("images", message, files=tuple(missing.values()))
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole]
-    advice = "correct its path, or add the file" if named else "name the folder of the images (--images)"
+    advice = "correct its path, or add the file" if named else f"name the folder of the images ({setting})"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
     notes: list[RowIssue] = []
     pathless = [row for row, value in enumerate(values) if value is None]

@@ -216,14 +216,14 @@ def parse_columns(columns: str | Mapping[str, str | Sequence[str]] | None, text_
     for part in columns.split(",") if isinstance(columns, str) else ():
         role, equals, sources = part.partition("=")
         named.append((f"'{part}'", role, tuple(name.strip() for name in sources.split("+")) if equals else ()))
-    for part, role, names in named:
+    for written, role, names in named:
         if not role.strip() or not names or "" in names:
-            raise ArgumentError(f"{form}; it got {part}")
+            raise ArgumentError(f"{form}; it got {written}")
         if (role := ROLES.get(role.strip(), role.strip())) in roles:
             raise ArgumentError(f"{form}; '{role}' is there twice; put several columns of one role together with +")
         if len(names) > 1 and role in RESERVED and role != "text":
             raise ArgumentError(
-                f"{form}; several columns can be texts or metadata, and '{role}' is one column; got {part}"
+                f"{form}; several columns can be texts or metadata, and '{role}' is one column; got {written}"
             )
         roles[role] = names
     if text_fields is not None:

@@ -132,11 +132,23 @@ _LANGUAGES = {
 }
 
 
+def languages_of_word(word: str) -> tuple[str, ...]:
+    """The languages that have a word among their frequent ones.
+
+    Args:
+        word: In lower case.
+
+    Returns:
+        Codes of two letters.
+    """
+    return _LANGUAGES.get(word, ())
+
+
 def guess_language(text: str, words: Sequence[str] | None = None) -> str:
     """Guess the language of a text.
 
-    A rough guess by script, and by the most common words of ten languages in Latin letters: Ukrainian counts as
-    Russian, Persian as Arabic, and a text of one or two words is mostly "und".
+    A rough guess by script, and by common words of ten languages in Latin letters: Ukrainian counts as Russian, Persian
+    as Arabic, and a text of one or two words that are not everyday words is mostly "und".
 
     Args:
         text: The text.

@@ -22,7 +22,7 @@ from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import FEWEST_RUNS, holm, paired
 from subtext.evaluation.result import Result, digits_of
-from subtext.report.plots import Bar, Drawing, bars
+from subtext.report.plots import Bar, Plot, bars
 from subtext.report.text_table import Cell, SavedReport, as_html, table
 from subtext.text_helpers import counted, finite_json, listed
 from subtext.version import require_format, require_same_draws
@@ -314,13 +314,13 @@ class Compared(SavedReport):
         head = "".join(f"<th>{name}</th>" for name in ("", "B better, A better", "difference", "95 %"))
         return f"<table><tr>{head}</tr>{''.join(rows)}</table>{as_html(self._lines())}"
 
-    def plot(self) -> Drawing:
+    def plot(self) -> Plot:
         """Draw the differences with their intervals.
 
         Returns:
             A drawing, which a notebook shows and `save` writes as SVG.
         """
-        return Drawing(bars({"A minus B": self._bars()}, "difference, in the unit of the figure"))
+        return Plot(bars({"A minus B": self._bars()}, "difference, in the unit of the figure"))
 
     def gains(self, head: str, before: str, after: str) -> str:
         """A table of the second side, what the first has beyond it, and the interval of that difference.

@@ -22,7 +22,7 @@ from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.metric import Measure, figure_of
 from subtext.evaluation.protocol import Protocol
-from subtext.report.plots import Bar, Drawing, bars
+from subtext.report.plots import Bar, Plot, bars
 from subtext.report.text_table import Cell, SavedReport, as_html, table
 from subtext.text_helpers import counted
 from subtext.version import DRAWS, FORMAT, __version__
@@ -128,13 +128,13 @@ class Result(SavedReport):
         pictured = f"<table><tr>{head}</tr>{''.join(rows)}</table>" if rows else ""
         return as_html(self._lines()[:1]) + pictured + as_html(self._lines()[1:])
 
-    def plot(self) -> Drawing:
+    def plot(self) -> Plot:
         """Draw the figures that are in per cent, with their intervals and chance.
 
         Returns:
             A drawing, which a notebook shows and `save` writes as SVG.
         """
-        return Drawing(bars(self._bars(), "per cent; dashed: chance"))
+        return Plot(bars(self._bars(), "per cent; dashed: chance"))
 
     def __repr__(self) -> str:
         recall = ", ".join(f"{name} {value:.1f}" for name, value in self.figures.items() if name.endswith("/recall@1"))

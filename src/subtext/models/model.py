@@ -398,6 +398,8 @@ class Model(nn.Module):
 
 def _batches(input_spec: Input, values: Any, size: int, root: Path) -> Iterator[InputBatch]:
     values = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else values
+    if not isinstance(values, Sequence | np.ndarray) and hasattr(values, "to_list"):
+        values = values.to_list()  # A column of a frame.
     one_array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub"
     if one_array or isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise RequirementError(

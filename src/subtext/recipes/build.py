@@ -421,7 +421,11 @@ def reopen(
         branch = getattr(model, modality)
         if path is not None:
             attach(branch, FeatureFile.open(expanded(path), modality), modality)
-        elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
+        elif (
+            isinstance(remembered, str | Path)
+            and Path(remembered).exists()
+            and isinstance(branch.input_spec, FeatureInput)
+        ):
             attach(branch, FeatureFile.open(Path(remembered), modality), modality)
     return model.eval(), record
 

@@ -26,7 +26,7 @@ _DASHES = ("-", "--", ":")
 
 
 @dataclass(frozen=True, repr=False)
-class Drawing:
+class Plot:
     """A drawing as SVG: a notebook shows it, and `save` writes it.
 
     Attributes:
@@ -36,7 +36,7 @@ class Drawing:
     svg: str
 
     def __repr__(self) -> str:
-        return f"Drawing(SVG, {len(self.svg):,} characters; save(FILE) writes it)"
+        return f"Plot(SVG, {len(self.svg):,} characters; save(FILE) writes it)"
 
     def _repr_svg_(self) -> str:
         return self.svg

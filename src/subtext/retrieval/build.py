@@ -28,6 +28,7 @@ from subtext.data.output_cache import OutputCache
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
+from subtext.models.encoders.languages import languages_read
 from subtext.models.heads.gaussian import DistanceVectors
 from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
@@ -163,6 +164,7 @@ def new_manifest(
         version=__version__,
         pretrained=dict(pretrained or {}),
         encoder=encoder,
+        languages=() if model is None else languages_read(model.text, trained=not model.text.frozen),
     )
 
 

@@ -125,11 +125,13 @@ def _values(written: str) -> list[Value]:
     return list({(type(value), value): value for value in values}.values())
 
 
-def as_conditions(where: Sequence[Condition | str], *, certain: bool = False) -> tuple[Condition, ...]:
+def as_conditions(
+    where: str | Condition | Sequence[Condition | str], *, certain: bool = False
+) -> tuple[Condition, ...]:
     """Conditions, of which those that are texts are parsed.
 
     Args:
-        where: Conditions, or texts such as "year >= 1990".
+        where: Conditions, or texts such as "year >= 1990"; one alone, or several.
         certain: Dates have to fulfil all of them certainly.
 
     Returns:
@@ -138,6 +140,11 @@ def as_conditions(where: Sequence[Condition | str], *, certain: bool = False) ->
     Raises:
         RequirementError: For a text that is no condition.
     """
+    where = (where,) if isinstance(where, str | Condition) else where
+    if not isinstance(where, list | tuple) or not all(isinstance(each, str | Condition) for each in where):
+        raise RequirementError(
+            f"where needs a condition such as 'year >= 1990', or a list of these; it got {where!r:.60}", field="where"
+        )
     conditions = (parse(condition) if isinstance(condition, str) else condition for condition in where)
     return tuple(replace(condition, certain=True) if certain else condition for condition in conditions)
 
@@ -253,7 +260,7 @@ def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool)
 
 
 def named(view: View, side: Side, text: str, shown: Sequence[str]) -> tuple[str, ...]:
-    """A note where a query is the id of an item, such as an inventory number: an id is no text of its item.
+    """A note where a query is an id with a figure, such as an inventory number: an id is no text of its item.
 
     Args:
         view: The index at one moment.
@@ -264,6 +271,8 @@ def named(view: View, side: Side, text: str, shown: Sequence[str]) -> tuple[str,
     Returns:
         A sentence per item whose id is the text, or folded alike.
     """
+    if not any(sign.isdigit() for sign in text):
+        return ()  # A word that is an id as well: who asks for it means the word.
     ids = [name for name in view.folded(side, [text]).get(text, ()) if name not in shown]
     return tuple(
         f"{'an' if side == 'images' else 'a'} {side[:-1]} has the id {name!r}: `id = {name}` as a condition finds it"

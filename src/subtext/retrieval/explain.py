@@ -115,7 +115,7 @@ def _own_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict[
     scores = _text_scores(gatherer, part, texts)
     rows = {row.key: row for row in view.rows("texts", keys=texts)}
     best = {image: max(own, key=lambda key: scores[key]) for image, own in partners.items()}
-    return {image: {"id": rows[key].id, "text": rows[key].text} for image, key in best.items()}
+    return {image: {"id": rows[key].id, "text": rows[key].shown} for image, key in best.items()}
 
 
 def _own_words(view: View, side: Side, part: Part, keys: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
@@ -143,7 +143,7 @@ def _lent_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict
     partners = view.partners("images", images)
     texts = sorted({key for own in partners.values() for key in own})
     scores = _text_scores(gatherer, part, texts)
-    said = {row.key: row.text or "" for row in view.rows("texts", keys=texts)}
+    said = {row.key: row.shown or "" for row in view.rows("texts", keys=texts)}
     ids = {row.key: row.id for row in view.rows("images", keys=images)}
     found = {}
     for image, own in near.items():

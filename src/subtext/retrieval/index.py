@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.features import FeatureInput
+from subtext.data.languages import foreign_note, is_foreign, language_of
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
@@ -187,12 +188,6 @@ class Index:
         counts = self.store.counts
         return f"Index({self.store.path}: {counts['images']:,} images, {counts['texts']:,} texts)"
 
-    @overload
-    def search(self, text: str | None = None, **options: Any) -> Answer: ...
-
-    @overload
-    def search(self, text: Sequence[str], **options: Any) -> list[Answer]: ...
-
     def search(
         self,
         text: str | Sequence[str] | None = None,
@@ -216,7 +211,7 @@ class Index:
         explain: bool = False,
         depth: int = 200,
         rerank: Reranker | None = None,
-    ) -> Answer | list[Answer]:
+    ) -> Any:
         """Search with text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
@@ -337,6 +332,9 @@ class Index:
             confidence, ranker = Confidence(view), stored_ranker(view)
             looks_up = not query.signals or {"words", "fields"}.intersection(query.signals)
             exact, notes = exact_words(view, query.phrases, [*doubtful, *rare]) if looks_up else ((), ())
+            if foreign := self._foreign(query):
+                query, note = self._without_foreign(view, query, foreign)
+                notes = (note, *notes)
             parts = [self._part(view, side, *part) for part in query.parts]
             if query.order is not None:
                 require_dates(view, side, query.order)
@@ -498,6 +496,25 @@ class Index:
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
         return query if query.text is None or isinstance(self._text_input, FeatureInput) else query.understood
+
+    def _foreign(self, query: Query) -> str:
+        """The language of a query of text that the model does not read; "" for another, and for words in quotes."""
+        alone = query.text is not None and query.text_only and not query.phrases and query.min_probability is None
+        if not alone or query.signals or isinstance(self._text_input, FeatureInput):
+            return ""
+        language = language_of(str(query.text))
+        return language if is_foreign(language, self.store.manifest.languages) else ""
+
+    def _without_foreign(self, view: View, query: Query, language: str) -> tuple[Query, str]:
+        """The query by the signals that read its language, and a note; by all where there are none."""
+        manifest, text = self.store.manifest, str(query.text)
+        encoder = manifest.encoder
+        read = encoder is not None and bool(encoder.languages) and not is_foreign(language, encoder.languages)
+        has_words = any(view.search_words(side, text, top=1) for side in SIDES)
+        decide: tuple[Signal, ...] = ("words", "fields") if has_words else ()
+        decide = ("texts", "words", "fields", "neighbours") if read else decide
+        note = foreign_note(language, manifest.languages, by_encoder=read, by_words=has_words)
+        return replace(query, signals=decide), note
 
     def answer_many(self, queries: Sequence[Query], *, hints: bool = True) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
@@ -865,7 +882,8 @@ class Index:
         about |= {name: value for name, value in lists.items() if value}
         about |= {"phrases": list(query.phrases)} if query.phrases else {}
         about |= {"order": query.order, "descending": query.descending} if query.order is not None else {}
-        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
+        conditions = [query.where] if isinstance(query.where, str | Condition) else query.where
+        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in conditions]
         return replace(
             answer,
             words=None if words is None else tuple(words.items()),

@@ -43,7 +43,7 @@ from subtext.retrieval.ranker import (
     last_keys,
     learn,
 )
-from subtext.retrieval.stores.item import SIDES
+from subtext.retrieval.stores.item import SIDES, machine_of
 from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.word_index import WordIndex
 from subtext.retrieval.words import fold, spaced, words
@@ -198,14 +198,13 @@ def make_trials(view: View, used: set[str] | None, *, seed: int = 0) -> list[Tri
     for start in range(0, len(ranked), MADE):
         some = ranked[start : start + MADE]
         partners = view.partners("images", some)
-        texts = {
-            row.key: row.text for row in view.rows("texts", keys=sorted({k for own in partners.values() for k in own}))
-        }
+        rows = view.rows("texts", keys=sorted({k for own in partners.values() for k in own}))
+        texts = {row.key: row.text for row in rows if not machine_of(row.metadata)}  # Nobody asks as machines write.
         for item in view.items("images", some):
             own = [(key, text) for key in partners[item.key] if (text := texts.get(key))]
             trial = _made(item.key, own, *chances[item.key])
             if trial is not None:
-                is_old = used is None or not used.isdisjoint([item.id, item.path or "", *item.captions])
+                is_old = used is None or not used.isdisjoint([item.id, item.path or "", *item.own_texts])
                 (learnt if is_old else fresh).append(replace(trial, learnt=is_old))
         if len(fresh) >= MADE:
             break

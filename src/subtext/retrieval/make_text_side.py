@@ -95,7 +95,7 @@ def _weight_files(model: Model, manifest: Manifest) -> Iterator[tuple[Path, str]
     from subtext.models.encoders.dual import module_folder
 
     pretrained, names = manifest.pretrained.get("name", ""), list[str]()
-    if pretrained == STARTER or getattr(model.text.encoder, "installed", ()):
+    if pretrained == STARTER or bool(getattr(model.text.encoder, "installed", None)):
         unpacked = starter_weights()
         if unpacked is not None:
             yield unpacked, PACKAGES["text"].package

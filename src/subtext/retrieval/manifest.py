@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -108,6 +108,7 @@ class Manifest:
         format: Format of the manifest.
         pretrained: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
         encoder: The sentence encoder of the index; None for an index without one, which has no derived spaces.
+        languages: Codes of the languages that the model reads, `data.languages.MANY` for many; none if not known.
     """
 
     fingerprint: str
@@ -129,6 +130,7 @@ class Manifest:
     format: int = FORMAT
     pretrained: Mapping[str, str] = field(default_factory=dict)
     encoder: EncoderRecord | None = None
+    languages: Sequence[str] = ()
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -212,10 +214,9 @@ class Manifest:
             raise SearchIndexError(f"{where} {missing}; restore a backup, or build again")
         if content.pop("checksum", None) != checksum(content):
             raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
-        return Manifest(
-            **{f.name: content[f.name] for f in fields(Manifest) if f.name in content and f.name != "encoder"},
-            encoder=_encoder(content.get("encoder")),
-        )
+        values = {f.name: content[f.name] for f in fields(Manifest) if f.name in content}
+        languages = tuple(content.get("languages", ()))
+        return Manifest(**{**values, "languages": languages, "encoder": _encoder(content.get("encoder"))})
 
 
 def _encoder(content: object) -> EncoderRecord | None:
@@ -251,6 +252,9 @@ def _missing(content: Mapping[str, Any]) -> str:
         return f"needs 'pretrained' to name a pretrained model; it has {pretrained!r}"
     if content.get("encoder") is not None and _encoder(content["encoder"]) is None:
         return f"needs 'encoder' to describe a sentence encoder; it has {content['encoder']!r:.120}"
+    languages = content.get("languages", [])
+    if not isinstance(languages, list) or not all(isinstance(code, str) for code in languages):
+        return f"needs 'languages' to be codes; it has {languages!r:.60}"
     if not STORE_NAME.fullmatch(content["store"]):
         return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""

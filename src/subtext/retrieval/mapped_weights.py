@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import LONGEST
 
-_TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 """Types of numbers that are read. numpy has no bfloat16: it is the upper half of a float32 (see `widened`)."""
 _HEAD = 8
 """Bytes of the length of a header."""

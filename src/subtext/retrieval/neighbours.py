@@ -25,6 +25,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.retrieval import ann
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.item import Change, DerivedRow
@@ -200,13 +201,12 @@ class _Neighbourhood:
                     candidates[row, : len(hits.keys)] = hits.keys
                 yield some, candidates
             return
-        matrix = self._matrix
-        size = min(_ROWS, max(1, _BLOCK // (matrix.shape[0] * matrix.shape[1] ** 2)))
-        for start in range(0, len(keys), size):
-            some = keys[start : start + size]
-            scores = _largest(self._units(some), matrix)
-            best = np.argpartition(scores, len(self.lenders) - depth, axis=1)[:, -depth:]
-            yield some, self.lenders[best]
+        views, flat = self._matrix.shape[1], self._matrix.reshape(-1, self._matrix.shape[2])
+        for start in range(0, len(keys), _ROWS):
+            some = keys[start : start + _ROWS]
+            # An item of several views may be found by each of them.
+            rows = ann.best_rows(self._units(some).reshape(-1, flat.shape[1]), flat, depth * views)
+            yield some, np.where(rows < 0, -1, self.lenders[rows // views]).reshape(len(some), -1)
 
     @cached_property
     def _matrix(self) -> NDArray[np.float32]:
@@ -229,9 +229,10 @@ class _Neighbourhood:
         )
         nearby: Nearby = {}
         for row, key in enumerate(keys.tolist()):
-            pairs = zip(cosines[row].tolist(), candidates[row].tolist(), strict=True)
-            chosen = [(cosine, other) for cosine, other in pairs if other >= 0 and known[other] != known[key]]
-            nearby[key] = _best(chosen)
+            found = dict(zip(candidates[row].tolist(), cosines[row].tolist(), strict=True))
+            nearby[key] = _best(
+                [(own, other) for other, own in found.items() if other >= 0 and known[other] != known[key]]
+            )
         return nearby
 
     def joined(self, new: NDArray[np.int64]) -> Nearby:

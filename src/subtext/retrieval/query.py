@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -70,6 +70,7 @@ class Query:
 
     Raises:
         RequirementError: For an empty query, and for values out of range.
+        ArgumentError: For a text that is no text.
     """
 
     text: str | None = None
@@ -206,7 +207,7 @@ def texts_of(queries: object) -> list[str]:
     Raises:
         ArgumentError: If it is empty, or something else.
     """
-    texts = list(queries) if isinstance(queries, Iterable) and not isinstance(queries, bytes) else [queries]
+    texts: list[Any] = list(queries) if isinstance(queries, Iterable) and not isinstance(queries, bytes) else [queries]
     if not texts or not all(isinstance(text, str) for text in texts):
         wrong = next((text for text in texts if not isinstance(text, str)), "an empty list")
         raise ArgumentError(f"text needs a query, or a list of queries; it got {wrong!r:.60}", field="text")

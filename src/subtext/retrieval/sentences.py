@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from subtext.data.dataset import Items
 from subtext.data.output_cache import OutputCache
 from subtext.data.starter import NAME as STARTER, is_installed, require_installed
 from subtext.data.text import SubwordInput
-from subtext.data.words import UNKNOWN, guess_language
 from subtext.errors import RequirementError, SearchIndexError, Setting
 from subtext.retrieval.manifest import EncoderRecord
 from subtext.retrieval.stores.item import DerivedRow, IndexEntry, has_direction
@@ -34,8 +32,6 @@ NONE = "none"
 """The option that leaves out the sentence encoder."""
 LONGEST = 256
 """Subwords of a text that are read, where the files of an encoder name no other number."""
-FOREIGN = 0.1
-"""Share of texts in other languages than the encoder reads, from which on a build says so."""
 _STARTER_LANGUAGES = ("en",)
 
 
@@ -191,31 +187,6 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
         int(encoder.text.encoder.pooled_width),
         _STARTER_LANGUAGES if name == STARTER else _languages(folder),
         of_model=plain and own is not None and encoder_fingerprint(own) == same,
-    )
-
-
-def foreign_texts(record: EncoderRecord, texts: Sequence[object]) -> str:
-    """What to say of texts in languages that a sentence encoder does not read.
-
-    Args:
-        record: The encoder.
-        texts: Of the data; a sample of them is looked at.
-
-    Returns:
-        A sentence; "" where there are few, or nobody says what the encoder reads.
-    """
-    strings = [text for text in texts if isinstance(text, str)]
-    sample = [guess_language(text) for text in strings[:: max(1, len(strings) // 500)]]
-    counts = Counter(language for language in sample if language != UNKNOWN)
-    other = {language: count for language, count in counts.items() if language not in record.languages}
-    # Lists of tags are no sentences: what their words have in common with a language is chance.
-    if not record.languages or 2 * counts.total() < len(sample) or sum(other.values()) <= FOREIGN * counts.total():
-        return ""
-    most = max(other, key=lambda language: other[language])
-    return (
-        f"{round(100 * sum(other.values()) / counts.total())} % of the texts seem to be in other languages (most of "
-        f"them: {most}) than the sentence encoder reads ({', '.join(record.languages)}): there words decide; a "
-        "multilingual encoder is taken by --text-encoder FOLDER"
     )
 
 

@@ -360,7 +360,7 @@ def _quick_gelu(values: NDArray[np.float32]) -> NDArray[np.float32]:
 def _tanh_gelu(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """X (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, as SigLIP has it."""
     inner = np.float32(np.sqrt(2 / np.pi)) * (values + np.float32(0.044715) * values**3)
-    return values * (np.float32(0.5) + np.tanh(inner) / 2)
+    return (values * (1 + np.tanh(inner)) / 2).astype(np.float32, copy=False)
 
 
 ACTIVATIONS = {

@@ -10,7 +10,7 @@ import binascii
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -169,18 +169,8 @@ def search_by_image(
 
 
 def _search(request: Request, library: Library, form: Any, image: Any = None) -> schemas.Results:
-    options = form.model_dump(exclude={"index", "q", "rerank"})
-    lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
-    options |= lists | {"where": schemas.parse_conditions(form.where)}
-    query = Query(text=form.q, image=image, **options)
+    query = query_of(library, form, image=image)
     log_facts(request, {"index": library.name} | ({"words": form.q} if image is None else {}))
-    # A client can bring no features.
-    model = library.index.model
-    for value, branch, kind in ((query.text, model.text, "words"), (query.image, model.image, "images")):
-        if value is not None and isinstance(branch.input_spec, FeatureInput):
-            raise RequirementError(
-                f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
-            )
     server: ServerState = request.app.state.server
     reranker = server.reranker if form.rerank else None
     if form.rerank and reranker is None:
@@ -194,18 +184,52 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             raise RequirementError(str(problem)) from problem
     answer = library.batcher.answer(query, client=client_of(request.scope), rerank=reranker)
     log_facts(request, {"hits": len(answer)})
-    return _results(library, answer)
+    return results_of(library, answer)
+
+
+def query_of(
+    library: Library, form: Any, *, image: Any = None, like: Sequence[tuple[Side, str]] | None = None
+) -> Query:
+    """The query of a form.
+
+    Args:
+        library: That is searched.
+        form: `TextSearch`, `ImageSearch` or `Similar`.
+        image: An image of the request; None for none.
+        like: The example of `Similar`; None for another form.
+
+    Returns:
+        The query.
+
+    Raises:
+        Refusal: If there is no such example.
+        RequirementError: If the model reads features of what the query has.
+    """
+    options = form.model_dump(exclude={"index", "q", "rerank", "id", "side"})
+    lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
+    options |= lists | {"where": schemas.parse_conditions(form.where)}
+    if like is not None:
+        for side, name in like:
+            _vectors(library.index, side, name)
+        return Query(**(options | {"like": tuple(like)}))
+    query = Query(text=form.q, image=image, **options)
+    # A client can bring no features.
+    model = library.index.model
+    for value, branch, kind in ((query.text, model.text, "words"), (query.image, model.image, "images")):
+        if value is not None and isinstance(branch.input_spec, FeatureInput):
+            raise RequirementError(
+                f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
+            )
+    return query
 
 
 @searching.get("/similar")
 def similar(request: Request, server: Access, form: Annotated[schemas.Similar, QueryParameters()]) -> schemas.Results:
     """The images, or texts, nearest to an item of the library, without the item itself."""
-    library, where = server.library(form.index), schemas.parse_conditions(form.where)
-    _vectors(library.index, form.side, form.id)
-    chosen = {"dates": form.dates, "order": form.order, "descending": form.descending}
-    query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where, **chosen)
+    library = server.library(form.index)
+    query = query_of(library, form, like=((form.side, form.id),))
     log_facts(request, {"index": library.name, "item": form.id})
-    return _results(library, library.batcher.answer(query, client=client_of(request.scope)))
+    return results_of(library, library.batcher.answer(query, client=client_of(request.scope)))
 
 
 @searching.post("/score", dependencies=NO_PARAMETERS, openapi_extra=_body(schemas.ScoreRequest))
@@ -245,8 +269,16 @@ def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
     return vectors
 
 
-def _results(library: Library, answer: Answer) -> schemas.Results:
-    """The answer, with a message that says what to know before trusting it."""
+def results_of(library: Library, answer: Answer) -> schemas.Results:
+    """The answer, with a message that says what to know before trusting it.
+
+    Args:
+        library: That was searched.
+        answer: To a query.
+
+    Returns:
+        What a client gets.
+    """
     fits = None if answer.fit is None else not answer.fit.has_no_match
     if not answer.hits or (answer.meaningless and answer.text_only):
         fits = False
@@ -310,7 +342,26 @@ def list_items(
 @items.get("/item")
 def item(request: Request, server: Access, form: Annotated[schemas.ItemQuery, QueryParameters()]) -> schemas.ItemDetail:
     """One item with its metadata, and the score of each of its texts (or images)."""
-    library, target = server.library(form.index), form.target
+    library = server.library(form.index)
+    detail = detail_of(library, form)
+    log_facts(request, {"index": library.name, "item": form.id})
+    return detail
+
+
+def detail_of(library: Library, form: schemas.ItemQuery) -> schemas.ItemDetail:
+    """One item with its metadata and its partners.
+
+    Args:
+        library: The library.
+        form: Names the item.
+
+    Returns:
+        The item, with the score of each partner.
+
+    Raises:
+        Refusal: If there is no such item.
+    """
+    target = form.target
     root, facing = library.store.manifest.root, opposite(target)
     with library.store.reading() as view:
         known = view.resolve(target, [form.id])
@@ -326,7 +377,6 @@ def item(request: Request, server: Access, form: Annotated[schemas.ItemQuery, Qu
         partner_vectors = view.vectors(facing, np.array(keys, dtype=np.int64)).astype(np.float64)
     products: NDArray[np.float64] = np.einsum("kd,nld->nkl", vectors, partner_vectors)
     scores = products.max(axis=(1, 2), initial=-np.inf).tolist()
-    log_facts(request, {"index": library.name, "item": form.id})
     detail = schemas.ItemDetail(item=schemas.ItemOut.of(content, target, root), texts=[], images=[])
     for partner, value in zip(partners, scores, strict=True):
         if target == "texts":
@@ -355,7 +405,20 @@ def thumbnail(request: Request, server: Access, form: Annotated[schemas.Thumbnai
 @items.get("/fields")
 def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
-    library, target = server.library(form.index), form.target
+    library = server.library(form.index)
+    return schemas.Fields(index=library.name, fields=facets_of(library, form.target))
+
+
+def facets_of(library: Library, target: Side) -> list[schemas.Facet]:
+    """The metadata to filter by.
+
+    Args:
+        library: The library.
+        target: "images" or "texts".
+
+    Returns:
+        The fields, from memory where the index has not changed.
+    """
     index = library.index
     with index.store.reading() as view:
         state = state_of(index)
@@ -363,7 +426,7 @@ def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters(
         if facets is None:
             facets = [_facet(view, target, name) for name in view.fields(target)]
             library.fields.put((state, target), facets)
-    return schemas.Fields(index=library.name, fields=facets)
+    return facets
 
 
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:

@@ -57,8 +57,13 @@ def command(function: Callable[P, T] | None = None, *, defaults: Mapping[str, An
             if not field.owner and bound.arguments.get(field.name) is not None:
                 bound.arguments[field.name] = field.check(bound.arguments[field.name])
         for name in dict.fromkeys(field.owner for field in fields_of(checked) if field.owner):
-            if isinstance(bound.arguments.get(name), Mapping):
-                bound.arguments[name] = _object(unfolded(checked, name), name, bound.arguments[name])
+            value, kind = bound.arguments.get(name), unfolded(checked, name)
+            if isinstance(value, Mapping):
+                bound.arguments[name] = _object(kind, name, value)
+            elif value is not None and not isinstance(value, kind) and takes_only(hint_of(checked, name), kind):
+                raise ArgumentError(
+                    f"{name} needs a {kind.__name__}, or a mapping of its fields; it got {value!r:.60}", field=name
+                )
         return function(*bound.args, **bound.kwargs)
 
     checked.__signature__, checked.__annotations__ = signature, hints  # type: ignore[attr-defined]
@@ -93,10 +98,24 @@ def named_fields(error: type[SubtextError] = ArgumentError) -> Callable[[type[C]
                     raise error(did_you_mean(f"field of {kind.__name__}", name, known), field=name)
             made(self, *args, **values)
 
-        kind.__init__ = checked  # type: ignore[assignment]
+        kind.__init__ = checked  # type: ignore[method-assign]
         return kind
 
     return decorate
+
+
+def takes_only(hint: Any, kind: Any) -> bool:
+    """Whether a parameter takes a dataclass or its fields alone.
+
+    Args:
+        hint: Of the parameter.
+        kind: The dataclass.
+
+    Returns:
+        False where it takes other objects, too.
+    """
+    members = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return all(it in (kind, type(None)) or get_origin(it) is Mapping for it in get_args(members) or (members,))
 
 
 def _object(kind: Any, name: str, values: Mapping[str, Any]) -> Any:

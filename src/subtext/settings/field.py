@@ -138,8 +138,10 @@ class Field:
         Returns:
             What it needs, what it got and what to do; empty where it is one.
         """
+        if not isinstance(value, str | os.PathLike):
+            return ""
         is_path = self.type is Path or (value and any(isinstance(mark, IsPath) for mark in self.marks))
-        if is_path and isinstance(value, str | os.PathLike) and "://" not in str(value):
+        if is_path and "://" not in str(value):
             return why_no_path(value)
         return why_no_text(value) if isinstance(value, str) else ""
 

@@ -16,7 +16,7 @@ from subtext.data.atomic import written_to
 from subtext.data.dataset import frame
 from subtext.errors import RequirementError
 from subtext.models.checkpoint import load_record
-from subtext.report.plots import Chart, Curve, Drawing, charts
+from subtext.report.plots import Chart, Curve, Plot, charts
 from subtext.report.progress import Estimate
 from subtext.report.text_table import Cell, TableReport, table
 from subtext.text_helpers import install_hint, json_text
@@ -138,7 +138,7 @@ class History(TableReport):
             rows.append({n: it for n, it in entry.items() if n not in ("parts", "figures")} | parts | entry["figures"])
         return frame(rows)
 
-    def plot(self) -> Drawing:
+    def plot(self) -> Plot:
         """Draw the loss and the recall of each epoch.
 
         Returns:
@@ -157,7 +157,7 @@ class History(TableReport):
         panels += (
             [Chart("recall@10", "epoch", "per cent of queries", recalls)] if any(c.points for c in recalls) else []
         )
-        return Drawing(charts(panels))
+        return Plot(charts(panels))
 
 
 def read_history(run: Path) -> History:

@@ -20,7 +20,7 @@ from subtext.data import starter
 from subtext.data.output_cache import content_digest, user_cache
 from subtext.errors import RequirementError
 from subtext.retrieval import neighbours
-from subtext.retrieval.sentences import foreign_texts, open_sentence_encoder
+from subtext.retrieval.sentences import open_sentence_encoder
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import verify
 
@@ -211,13 +211,3 @@ def test_outputs_of_deleted_items_leave_the_cache(models: dict[str, Path], tmp_p
     assert kept() == contents
     st.delete_from_index(index, ["0.png"])
     assert kept() == []
-
-
-def test_texts_in_other_languages_are_noticed() -> None:
-    from subtext.retrieval.manifest import EncoderRecord
-
-    record, french = EncoderRecord("starter", "e" * 32, 4, ("en",)), "un chien court sur la plage avec les enfants"
-    said = foreign_texts(record, [french] * 3 + ["the dog runs on the beach with the children"] * 3)
-    assert "50 % of the texts seem to be in other languages (most of them: fr)" in said and "words decide" in said
-    assert foreign_texts(record, ["the dog runs on the beach with the children"] * 9 + ["x", 3]) == ""
-    assert foreign_texts(EncoderRecord("x", "e" * 32, 4), [french]) == "", "nobody says what it reads"

@@ -37,16 +37,9 @@ from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import damage, verify
 
 QUERIES = stored_items.vectors(range(1000, 1004), 1)
-FAST = (
-    ("folder", "", 0),
-    ("folder", "commit", 1),
-    ("folder", "write_fragments", 0),
-    ("folder", "cleanup_old_versions", 0),
-    ("bucket", "commit", 1),
-)
+# In folders the simulator kills at any write.
 KILLS = [
-    pytest.param(kind, call, seed, marks=[] if (kind, call, seed) in FAST else pytest.mark.slow)
-    for kind in ("folder", "bucket")
+    pytest.param(call, seed, marks=[] if (call, seed) == ("commit", 1) else pytest.mark.slow)
     for call, seeds in {"": 13, "commit": 6, "write_fragments": 4, "cleanup_old_versions": 2}.items()
     for seed in range(seeds)
 ]
@@ -822,13 +815,12 @@ def changer() -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-@pytest.mark.parametrize(("kind", "call", "seed"), KILLS)
-def test_killed_writer_loses_no_acknowledged_change(
-    kind: str, call: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path, changer: subprocess.Popen[str]
+@pytest.mark.parametrize(("call", "seed"), KILLS)
+def test_killed_writer_to_an_object_store_loses_no_acknowledged_change(
+    call: str, seed: int, bucket: str, changer: subprocess.Popen[str]
 ) -> None:
     """It is killed before or after one of its writes, or within 40 ms after one of its changes was acknowledged."""
-    place = f"lance://{tmp_path}" if kind == "folder" else request.getfixturevalue("bucket")
-    store = stored_items.made(f"{place}/kill{call}{seed}")
+    store = stored_items.made(f"{bucket}/kill{call}{seed}")
     draws = random.Random(seed)
     environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     assert changer.stdin is not None and changer.stdout is not None
@@ -876,12 +868,9 @@ def test_killed_writer_loses_no_acknowledged_change(
 @pytest.mark.parametrize(
     "number", [pytest.param(n, marks=[] if n in (4, 8) else pytest.mark.slow) for n in range(1, 9)]
 )
-@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.slow), "bucket"])
-def test_killed_move_resumes(
-    kind: str, number: int, request: pytest.FixtureRequest, tmp_path: Path, changer: subprocess.Popen[str]
-) -> None:
+def test_killed_move_in_an_object_store_resumes(number: int, bucket: str, changer: subprocess.Popen[str]) -> None:
     """It is killed before or after one of its commits: the index has the old vectors or the new ones."""
-    index = f"lance://{tmp_path}/index" if kind == "folder" else f"{request.getfixturevalue('bucket')}/moved{number}"
+    index = f"{bucket}/moved{number}"
     before = stored_items.made(index, pictures=5, words=0)
     environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     assert changer.stdin is not None and changer.stdout is not None

@@ -486,6 +486,7 @@ def move_index(
     """
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
+    from subtext.retrieval.machine_texts import copy_machine_texts
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -512,6 +513,7 @@ def move_index(
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
+            copy_machine_texts(store, writer, opened.model)
             # What was deleted since an interrupted move began.
             prune(writer, {side: [name for name in writer.ids(side) if name not in only[side]] for side in SIDES})
     missing = sum(map(len, only.values())) - (0 if new is None else sum(new.counts.values()))
@@ -565,10 +567,10 @@ def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
             if split == "all" or split in dataset.counts():
                 used |= names_of(dataset.split(split))
     with store.reading() as view:
-        items = [item for item in view.items("images", view.keys("images")) if item.captions]
+        items = [item for item in view.items("images", view.keys("images")) if item.own_texts]
 
     def without(used: set[str]) -> list[str]:
-        return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.captions])]
+        return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.own_texts])]
 
     images = without(learnt | selected)
     images = images if len(images) >= LEAST else without(learnt)
@@ -695,7 +697,8 @@ def _encoder_of(
     Raises:
         RequirementError: For an encoder that cannot be opened, and for a store that keeps no vectors of one.
     """
-    from subtext.retrieval.sentences import NONE, choose_encoder, foreign_texts
+    from subtext.data.languages import foreign_texts
+    from subtext.retrieval.sentences import NONE, choose_encoder
     from subtext.retrieval.stores.registry import store_class
 
     kind = store_class(index)
@@ -708,7 +711,10 @@ def _encoder_of(
             f" needs a store that keeps the vectors of a sentence encoder; {kind.__name__} keeps none; leave it out",
         )
     record, why = choose_encoder(name, texts, model)
-    for line in filter(None, (why, "" if record is None else foreign_texts(record, texts))):
+    foreign = "" if record is None else foreign_texts(texts, record.languages, encoder="sentence encoder")
+    if foreign:
+        foreign += "; a multilingual encoder is taken by --text-encoder FOLDER"
+    for line in filter(None, (why, foreign)):
         say(f"note: {line}", quiet=quiet)
     return record
 
@@ -836,6 +842,7 @@ def _update(
     from subtext.data.features import FeatureInput
     from subtext.retrieval.build import WriteCounts, find_missing, model_fingerprint, prune
     from subtext.retrieval.journal import journal
+    from subtext.retrieval.machine_texts import machine_rows
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -878,6 +885,8 @@ def _update(
         for _, opened, _ in readings:
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
+        with store.reading() as view:
+            keep["texts"] |= {row.id for row in machine_rows(view, keep["images"])}  # No data set has them.
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
         missing = find_missing(writer, keep, models, allowed=allowed)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
@@ -963,6 +972,7 @@ def _ingest(
         ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
+    from subtext.data.languages import foreign_texts
     from subtext.data.output_cache import OutputCache
     from subtext.retrieval.build import ingest
     from subtext.retrieval.make_text_side import keep_text_side
@@ -994,6 +1004,10 @@ def _ingest(
     reason = keep_text_side(writer, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
+    encoder, reads = writer.manifest.encoder, tuple(writer.manifest.languages)
+    said = encoder is not None and encoder.languages == reads  # Of the sentence encoder.
+    if verb == "build" and not said and (foreign := foreign_texts(pairs.texts.values, reads, encoder="model")):
+        say(f"note: {foreign}", quiet=work.quiet)
     return written
 
 
@@ -1110,13 +1124,15 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
     from subtext.evaluation import Protocol, evaluate_embeddings
     from subtext.evaluation.compare import compare, measured_of
     from subtext.models.similarity.cosine import Cosine
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.item import SIDES, machine_of
 
     with before.reading() as old, after.reading() as new:
         rows = old.rows("images", ids=list(new.keys_of("images", images)), links=True)
         texts = old.rows("texts", keys=sorted({key for row in rows for key in row.links}))
+        texts = [text for text in texts if not machine_of(text.metadata)]
         text_rows = {text.key: number for number, text in enumerate(texts)}
-        links = np.array([(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links], dtype=np.int64)
+        pairs = [(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links if key in text_rows]
+        links = np.array(pairs, dtype=np.int64)
         # What a text links is one group, as in a data set that was read.
         joined = components((image, len(rows) + text) for image, text in links.tolist())
         groups = np.array([joined.get(node, node) for node in range(len(rows) + len(texts))], dtype=np.int64)
@@ -1130,8 +1146,8 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
             for side, items in zip(SIDES, sides, strict=True):
                 vectors = view.vectors_of(side, items.ids)
                 embedded.append(Embeddings(torch.from_numpy(vectors), torch.arange(len(vectors))))
-            pairs = Dataset(sides[0], sides[1], links, Path())
-            result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], pairs, protocol=Protocol(bootstrap=0))
+            dataset = Dataset(sides[0], sides[1], links, Path())
+            result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], dataset, protocol=Protocol(bootstrap=0))
             results.append(result)
     return compare(*([measured_of(result)] for result in results), figures=("recall@1", "recall@10"))
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -83,7 +83,11 @@ class IndexInfo(Report):
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
+        from subtext.data.languages import MANY, named
+
         data: Mapping[str, Any] = self.manifest["data"]
+        codes: Sequence[str] = self.manifest.get("languages", ())
+        reads = "many" if MANY in codes else named(codes) if codes else "not known"
         pretrained: Mapping[str, str] = self.manifest.get("pretrained", {})
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
@@ -97,6 +101,7 @@ class IndexInfo(Report):
             ["run", self.manifest["run"] or "-"],
             ["model", self.manifest["model_name"] or "-"],
             ["sentence encoder", _encoder_shown(self.manifest.get("encoder"))],
+            ["languages", reads],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],

@@ -99,11 +99,11 @@ def _read(value: str) -> int | str | bool:
     return int(value) if value.isdecimal() else True if value.endswith("_") else value
 
 
-def metrics_of(metrics: Sequence[Measure | str] | None) -> list[Measure]:
+def metrics_of(metrics: Sequence[Measure | str] | Measure | str | None) -> list[Measure]:
     """Metrics as objects, one for each figure, in the order of a table.
 
     Args:
-        metrics: Objects and names; None for `default_metrics`.
+        metrics: Objects and names, or one alone; None for `default_metrics`.
 
     Returns:
         The metrics, by `sort_order`.
@@ -112,6 +112,7 @@ def metrics_of(metrics: Sequence[Measure | str] | None) -> list[Measure]:
         RequirementError: For an unknown name or something else.
     """
     chosen: list[Measure] = []
+    metrics = [metrics] if isinstance(metrics, str | Measure) else metrics
     for item in default_metrics() if metrics is None else metrics:
         metric = metric_named(item) if isinstance(item, str) else item
         if not isinstance(metric, Measure):

@@ -7,6 +7,8 @@ from typing import Any
 
 import transformers
 
+from subtext.data.languages import MANY
+
 UNLIMITED = 10**6
 """A tokeniser that does not know the longest text of its model names a greater number than this."""
 _GEMMA = {"<pad>": 0, "<eos>": 1, "<bos>": 2}
@@ -25,6 +27,7 @@ class TextForm:
         end: Whether a text always ends with the end token, also where it is cut.
         prompt: Words around every text. No family learnt with one; `--text-prompt` is for short labels.
         longest: Most tokens that the family's processor makes; None for as many as the model has positions.
+        languages: What the family was trained on: codes of languages, or `data.languages.MANY`; none if not known.
     """
 
     padding: str | None = None
@@ -33,13 +36,14 @@ class TextForm:
     end: bool = True
     prompt: str = ""
     longest: int | None = None
+    languages: tuple[str, ...] = ()
 
 
 FORMS = {
-    "CLIP": TextForm(),
-    "SigLIP": TextForm(padding="</s>", full_length=True),
-    "SigLIP 2": TextForm(padding="<pad>", full_length=True, lower=True),
-    "SigLIP 2 of variable size": TextForm(padding="<pad>", full_length=True, lower=True),
+    "CLIP": TextForm(languages=("en",)),
+    "SigLIP": TextForm(padding="</s>", full_length=True, languages=("en",)),
+    "SigLIP 2": TextForm(padding="<pad>", full_length=True, lower=True, languages=(MANY,)),
+    "SigLIP 2 of variable size": TextForm(padding="<pad>", full_length=True, lower=True, languages=(MANY,)),
 }
 """Family -> its form."""
 

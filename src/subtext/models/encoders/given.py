@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from subtext.core import Encoded
 from subtext.data.given import STRINGS, TOKENS, name_of
-from subtext.errors import RequirementError
+from subtext.errors import OF_OBJECTS, RequirementError
 from subtext.models.encoders.backbone import Pretrained
 
 
@@ -34,7 +34,7 @@ class Given(Pretrained):
     def __init__(self, module: nn.Module, option: str, example: dict[str, Tensor]) -> None:
         try:
             body = deepcopy(module)
-        except Exception as error:
+        except OF_OBJECTS as error:
             raise RequirementError(
                 f"{option}={name_of(module)} needs a module that can be copied, since a copy of it learns: "
                 f"{str(error).splitlines()[0]:.100}",
@@ -48,7 +48,7 @@ class Given(Pretrained):
                 encoded = self.eval()(example)
         except RequirementError:
             raise
-        except Exception as error:
+        except OF_OBJECTS as error:
             shapes = ", ".join(
                 f"{name.removeprefix(TOKENS) or 'tokens'} {tuple(it.shape)}" for name, it in example.items()
             )

@@ -55,7 +55,7 @@ from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import checksums, inside, json_object, mapped, stored_object
 from subtext.retrieval.manifest import STORE_NAME, Manifest, Revision
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
-from subtext.retrieval.stores.documents import CALIBRATION, PLOT, RANKER
+from subtext.retrieval.stores.documents import CALIBRATION, PLOT, RANKER, READ_BY_OCR
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets, item_words
 from subtext.retrieval.stores.item import (
@@ -452,7 +452,12 @@ class LiveRows:
 MANIFEST, LOCK = "manifest.json", "lock"
 PENDING = "pending.json"
 """The manifest of a store that is built beside the one in use, inside its folder."""
-DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg", RANKER: "ranker.json"}
+DOCUMENTS = {
+    CALIBRATION: "calibration.json",
+    PLOT: "calibration.svg",
+    RANKER: "ranker.json",
+    READ_BY_OCR: "ocr.txt",
+}
 """Document -> its file in the store's folder."""
 QUERIES = 512
 """Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""
@@ -660,7 +665,7 @@ class FolderView(SqlView):
         if not long:
             return part
         tests = "value = ANY(?::float8[]) AND written = ANY(?::text[])"
-        exact = with_facet(side, name, tests, list(map(float, long)), [str(int(value)) for value in long])
+        exact = with_facet(side, name, tests, list(map(_near, long)), [str(int(value)) for value in long])
         return f"{part[0]} UNION {exact[0]}", [*part[1], *exact[1]]
 
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
@@ -669,9 +674,9 @@ class FolderView(SqlView):
         if not _is_long(limit):
             return with_facet(side, name, f"value {test} ? AND {numbers}", limit)
         # Numbers of one float64 have one sign, and compare as their digits.
-        tie = test if float(limit) > 0 else test.translate({ord("<"): ">", ord(">"): "<"})
+        tie = test if _near(limit) > 0 else test.translate({ord("<"): ">", ord(">"): "<"})
         tests = f"{numbers} AND (value {test[0]} ? OR (value = ? AND (length(written), written) {tie} (?, ?)))"
-        exact, near = str(int(limit)), float(limit)
+        exact, near = str(int(limit)), _near(limit)
         return with_facet(side, name, tests, near, near, len(exact), exact)
 
 
@@ -1707,6 +1712,14 @@ def _stored(value: Scalar) -> tuple[Scalar, str]:
         folded = fold(value)
         return folded, "" if folded == value else value
     return (float(value), str(int(value))) if _is_long(value) else (value, "")
+
+
+def _near(number: Scalar) -> float:
+    """The nearest float64; infinity for an integer beyond all of them, which a condition may have."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if int(number) > 0 else -math.inf
 
 
 def _is_long(value: Scalar) -> bool:

@@ -26,6 +26,8 @@ Space = Literal["images", "texts", "sentences", "neighbours"]
 SPACES: tuple[Space, Space, Space, Space] = ("images", "texts", "sentences", "neighbours")
 """What an index holds vectors of: its two sides, and two spaces derived from them; see `DerivedRow`."""
 DERIVED: tuple[DerivedSpace, DerivedSpace] = ("sentences", "neighbours")
+MACHINE = "machine_text"
+"""Metadata of a text that a machine wrote: what wrote it, "ocr" or "captioner"."""
 
 
 def opposite(side: Side) -> Side:
@@ -155,6 +157,12 @@ class StoredRow:
         """
         return stored_object(self.metadata, f"item {self.id!r}")
 
+    @property
+    def shown(self) -> str | None:
+        """The text as it is shown: behind what wrote it, in brackets, if a machine did."""
+        writer = machine_of(self.metadata)
+        return f"[{writer}] {self.text}" if writer and self.text is not None else self.text
+
     def is_intact(self, side: int) -> bool:
         """Whether the digest fits the row, and the metadata can be read.
 
@@ -168,6 +176,21 @@ class StoredRow:
         return item_digest(columns) == self.digest and json_object(self.metadata) is not None
 
 
+def machine_of(metadata: str) -> str:
+    """What wrote a text.
+
+    Args:
+        metadata: Of the text, as JSON.
+
+    Returns:
+        "ocr" or "captioner"; "" for a text of people.
+    """
+    if f'"{MACHINE}"' not in metadata:
+        return ""
+    writer = (json_object(metadata) or {}).get(MACHINE)
+    return writer if isinstance(writer, str) else ""
+
+
 @dataclass(frozen=True)
 class Item:
     """One item as search returns it.
@@ -176,8 +199,9 @@ class Item:
         key: Key of the item in the index.
         id: Name of the item, unique on its side.
         path: Of an image, relative to the root of the index; None for an item without a file.
-        captions: The texts of an image; for a text hit, the text itself.
+        captions: The texts of an image as they are shown, those of machines last; for a text hit, the text itself.
         metadata: As it was put in; of a text also "images", the ids of its images.
+        machine_texts: How many of the captions a machine wrote.
     """
 
     key: int
@@ -185,6 +209,12 @@ class Item:
     path: str | None
     captions: list[str]
     metadata: dict[str, Any]
+    machine_texts: int = 0
+
+    @property
+    def own_texts(self) -> list[str]:
+        """The captions that people wrote."""
+        return self.captions[: len(self.captions) - self.machine_texts]
 
 
 @dataclass(frozen=True)

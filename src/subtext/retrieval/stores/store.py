@@ -40,6 +40,7 @@ from subtext.retrieval.stores.item import (
     Side,
     Space,
     StoredRow,
+    machine_of,
     opposite,
     side_of,
 )
@@ -430,12 +431,12 @@ class View(ABC):
             row = rows[int(key)]
             partners = [linked[partner] for partner in row.links if partner in linked]
             metadata = row.fields
-            if side == "images":
-                captions = [partner.text for partner in partners if partner.text is not None]
-            else:
-                captions = [] if row.text is None else [row.text]
+            texts = sorted(partners, key=lambda text: bool(machine_of(text.metadata))) if side == "images" else [row]
+            captions = [text.shown for text in texts if text.shown is not None]
+            by_machines = sum(bool(machine_of(text.metadata)) for text in texts if text.text is not None)
+            if side == "texts":
                 metadata = {"images": [partner.id for partner in partners], **metadata}
-            items.append(Item(row.key, row.id, row.path, captions, metadata))
+            items.append(Item(row.key, row.id, row.path, captions, metadata, by_machines))
         return items
 
     def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
