@@ -156,7 +156,7 @@ def test_exact_words_are_shown_toggled_and_suggested(page) -> None:
     page.wait_for_url("**/?q=pink")
     until(page, "document.querySelectorAll('.card').length === 1")
     assert cards(page) == ["pink"] and "evidence" in page.text_content(".card .score")
-    assert page.text_content(".card .why").startswith("keyword: pink")
+    assert "keyword: pink" in page.text_content(".card .why")
     assert page.get_attribute(".card .said", "title") == "a pink square\nein Quadrat, pink"
     accessible(page)
     page.select_option("#signals", "pixels")
