@@ -35,7 +35,7 @@ from subtext.models.model import Branch, Model
 from subtext.retrieval.journal import deleted_before, journal
 from subtext.retrieval.manifest import EncoderRecord, Manifest
 from subtext.retrieval.sentences import SentenceVectors
-from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
+from subtext.retrieval.stores.item import SIDES, Change, DerivedRow, DerivedSpace, IndexEntry, Side, StoredRow
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.text_helpers import install_hint
 from subtext.version import __version__
@@ -253,7 +253,9 @@ def ingest(
         prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
         for chunk, (new, vectors, amended, renamed) in prepared:
             side, rows = chunk.side, chunk.rows
-            derived = {"sentences": sentences(new)} if sentences is not None and side == "texts" and new else {}
+            derived = dict[DerivedSpace, dict[str, DerivedRow]]()
+            if sentences is not None and side == "texts" and new:
+                derived["sentences"] = sentences(new)
             links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
             change = Change(
                 side,

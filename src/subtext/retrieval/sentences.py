@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,8 @@ def open_sentence_encoder(name: str) -> Model:
     from subtext.models.model import Branch, Model
     from subtext.models.similarity.cosine import Cosine
 
-    option, pooling, longest = "text_encoder", cast(Literal["mean", "cls"], "mean"), LONGEST
+    option, longest = "text_encoder", LONGEST
+    pooling: Literal["mean", "cls"] = "mean"
     if name == STARTER:
         require_installed("text", option=option)
     else:
@@ -64,7 +65,7 @@ def open_sentence_encoder(name: str) -> Model:
         outer, name = Path(name), module_folder(name, option=option)
         if not (Path(name) / "config.json").is_file():
             raise RequirementError(
-                Setting(option, outer),
+                Setting(option, str(outer)),
                 " needs config.json, model.safetensors and tokenizer.json of a sentence encoder; config.json is not "
                 "there; give its folder",
             )
@@ -102,7 +103,7 @@ def _settings(folder: Path, module: Path) -> tuple[Literal["mean", "cls"], int]:
     chosen = modes - {"include_prompt"}
     if chosen - {"mean_tokens", "cls_token"} or len(chosen) > 1:
         raise RequirementError(
-            Setting("text_encoder", folder),
+            Setting("text_encoder", str(folder)),
             f" needs the mean of all states or the first one as its vector; it has {', '.join(sorted(chosen))}; give "
             "another",
         )
@@ -122,7 +123,8 @@ def _json(file: Path) -> Mapping[str, Any]:
         content = json.loads(file.read_bytes())
     except ValueError as problem:
         raise RequirementError(
-            Setting("text_encoder", file.parent), f" needs a {file.name} that is JSON; {problem}; copy the folder again"
+            Setting("text_encoder", str(file.parent)),
+            f" needs a {file.name} that is JSON; {problem}; copy the folder again",
         ) from problem
     return content if isinstance(content, dict) else {}
 
@@ -175,6 +177,7 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
     from subtext.models.encoders.language import Language
     from subtext.models.heads.mean import Passthrough
 
+    body: Any = encoder.text.encoder
     own, folder, same = (
         None if model is None else model.text,
         Path(name).expanduser(),
@@ -184,7 +187,7 @@ def describe_encoder(name: str, encoder: Model, model: Model | None) -> EncoderR
     return EncoderRecord(
         STARTER if name == STARTER else str(folder.resolve()),
         same,
-        int(encoder.text.encoder.pooled_width),
+        int(body.pooled_width),
         _STARTER_LANGUAGES if name == STARTER else _languages(folder),
         of_model=plain and own is not None and encoder_fingerprint(own) == same,
     )
@@ -290,7 +293,7 @@ class SentenceVectors:
         vectors = self._kept(texts)
         missing = [name for name in texts if name not in vectors]
         if missing:
-            unknown = [texts[name] for name in missing]
+            unknown: list[str | bytes | None] = [texts[name] for name in missing]
             count = len(missing)
             items = Items(
                 [str(row) for row in range(count)], unknown, np.arange(count), np.full(count, "all")

@@ -758,11 +758,12 @@ class FolderWriter(SqlWriter):
             raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
         with self.store.reading() as view:
             sides, change = view.sides, self._with_owners(view, change)
-            replaced = {change.side: [entry.id for entry in change.entries], **change.derived}
+            replaced: dict[Space, Iterable[str]] = {change.side: [entry.id for entry in change.entries]}
+            replaced.update(change.derived)
             former = {space: [row.key for row in view.rows(space, ids=list(ids))] for space, ids in replaced.items()}
         blocks: dict[Space, NDArray[np.float32]] = {change.side: vectors}
-        for space, rows in change.derived.items():
-            blocks[space] = np.array([[row.vector] for row in rows.values()], dtype=np.float32)
+        for derived, rows in change.derived.items():
+            blocks[derived] = np.array([[row.vector] for row in rows.values()], dtype=np.float32)
         first = self.tables.state("key") + 1
         keys = np.arange(first, first + sum(map(len, blocks.values())), dtype=np.int64)
         left, new, merged = keys, list[tuple[Any, ...]](), dict[Space, list[Segment]]()
