@@ -171,6 +171,7 @@ def test_words_join_the_ranking_of_the_model(archive: Path) -> None:
 def test_quoted_phrase_ranks_first(archive: Path) -> None:
     engine = open_index(archive)
     assert engine.search('"red stands"')[0].id == "pink" and engine.search('"ruling stands"')[0].id == "grey"
+    assert [hit.id for hit in engine.search('"red stands"', top=1)] == ["pink"], "others have no place"
     plain = engine.search("red square")
     assert [hit.id for hit in engine.search('"square red"')] == [hit.id for hit in engine.search("square red")]
     assert len(plain) == 10 and engine.search('red "" "!"').exact_words == ()
@@ -219,10 +220,10 @@ def test_terms_missing_from_index_give_note(archive: Path) -> None:
     told = call("search", archive, "red", "--where", "split = tset")
     assert split in told.stderr and told.stdout == "nothing meets these conditions\n"
     many = engine.answer_many(
-        [Query(text=text, where=("split = tset",)) for text in ("red", "blue", "“no such phrase” red")]
+        [Query(text=text, where=("split = tset",)) for text in ("a red one", "a blue one", "“no such phrase” red")]
     )
     assert [answer.notes for answer in many] == [(split,), (split,), (phrase, split)]
-    assert engine.search("red", where=["split != tset"]).notes == (split,)
+    assert engine.search("a red one", where=["split != tset"]).notes == (split,)
 
 
 def test_minus_word_means_not_text_everywhere(archive: Path) -> None:

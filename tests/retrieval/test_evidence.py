@@ -193,7 +193,7 @@ def test_candidates_are_found_by_each_signal(engine: Index, monkeypatch: pytest.
 
 def test_switches_leave_signals_out(engine: Index) -> None:
     signals = lambda **options: {  # noqa: E731
-        reason.signal for hit in engine.search("red square", top=12, explain=True, **options) for reason in hit.reasons
+        reason.signal for hit in engine.search("blue square", top=12, explain=True, **options) for reason in hit.reasons
     }
     assert signals(signals=["pixels"]) == {"pixels"} and signals(signals=["words"]) == {"words"}
     assert signals() >= {"pixels", "texts", "words"}

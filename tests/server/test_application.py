@@ -80,7 +80,7 @@ def test_a_second_model_reranks_where_a_request_says_so(place: Path, client) -> 
         texts = own.post("/search", params=params, content=body, headers={"Content-Type": "image/png"}).json()
         plain = own.get("/search", params=asked | {"rerank": False}).json()
         both = own.get("/search", params=asked | {"not_like": "red"})
-    assert got["unit"] == "score" and plain["unit"] == "cosine"
+    assert got["unit"] == "score" and plain["unit"] == "evidence"
     assert [(hit["id"], hit["score"]) for hit in got["hits"]] == [
         (hit.id, pytest.approx(hit.score, abs=1e-5)) for hit in wanted.hits
     ]
@@ -134,7 +134,8 @@ def test_example_items_combine_with_text(place: Path, client) -> None:
     ):
         got = client.get("/search", params={**given, "top": 12}).json()
         hits = engine.answer(query).hits
-        assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in hits] and got["unit"] == "deviations"
+        assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in hits]
+        assert got["unit"] == ("evidence" if "q" in given else "deviations")
     near = client.get("/similar", params={"id": "red", "top": 11}).json()
     assert client.get("/search", params={"like": "red", "top": 11}).json()["hits"] == near["hits"]
     refused = client.get("/search", params={"not_like": "red"})
@@ -190,7 +191,7 @@ def test_item_returns_neighbours_of_both_modalities(client) -> None:
     assert [one["id"] for one in text["images"]] == ["cyan"]
     assert text["images"][0]["score"] == pytest.approx(shown["texts"][0]["score"], abs=1e-6)
     scored = client.post("/score", json={"q": "a cyan square", "ids": ["cyan", "red"]}).json()["pairs"]
-    found = client.get("/search", params={"q": "a cyan square", "top": 12}).json()["hits"]
+    found = client.get("/search", params={"q": "a cyan square", "top": 12, "signals": "pixels"}).json()["hits"]
     assert scored[0]["score"] == pytest.approx(next(h["score"] for h in found if h["id"] == "cyan"), abs=1e-5)
 
 

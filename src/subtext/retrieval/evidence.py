@@ -161,6 +161,8 @@ class ItemScores:
         if len(first):
             chosen = np.intersect1d(self.keys if among is None else among, first)
             before = self.best(count, among=chosen, without=without)
+            if len(before.keys) == count:
+                return before
             after = self.best(count - len(before.keys), among=among, without=[*without, *chosen.tolist()])
             return Hits(np.append(before.keys, after.keys), np.append(before.scores, after.scores))
         rows = np.arange(len(self.keys)) if among is None else np.flatnonzero(np.isin(self.keys, among))

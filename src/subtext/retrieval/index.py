@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason"]
 
+Embedded = tuple[NDArray[np.float32], NDArray[np.float32] | None]
+"""(L D) vectors of a text by the model, and (1 E) by the sentence encoder."""
 RARE = 10
 """Occurrences in the training texts below which a word says little: no score of such a query is a probability."""
 TEMPERATURE = 0.05
@@ -305,13 +307,21 @@ class Index:
             answers.append(answer)
         return answers
 
-    def answer(self, query: Query, *, rerank: Reranker | None = None, hints: bool = True) -> Answer:
+    def answer(
+        self,
+        query: Query,
+        *,
+        rerank: Reranker | None = None,
+        hints: bool = True,
+        embedded: Mapping[str, Embedded] | None = None,
+    ) -> Answer:
         """Answer one query.
 
         Args:
             query: The query.
             rerank: A second model that orders the results; None for none.
             hints: Adds what `with_hints` adds.
+            embedded: Text -> its vectors, where texts of several queries were embedded together.
 
         Returns:
             The results, best first.
@@ -335,7 +345,7 @@ class Index:
             if foreign := self._foreign(query):
                 query, note = self._without_foreign(view, query, foreign)
                 notes = (note, *notes)
-            parts = [self._part(view, side, *part) for part in query.parts]
+            parts = [self._part(view, side, *part, embedded=embedded) for part in query.parts]
             if query.order is not None:
                 require_dates(view, side, query.order)
             among = matching(view, side, conditions) if conditions else None
@@ -558,9 +568,7 @@ class Index:
             False where it is answered by itself.
         """
         query = self._read(query)
-        if not query.batchable or query.positive_text is None or query.phrases:
-            return False
-        return not self._has_evidence(query)
+        return query.batchable and query.positive_text is not None
 
     def _has_evidence(self, query: Query) -> bool:
         """Whether more than pixels can rank the answer to a query of text."""
@@ -575,6 +583,12 @@ class Index:
         """The answers of batchable queries of text, of one target and set of conditions."""
         texts = [str(query.positive_text) for query in queries]
         first, vectors = queries[0], self._embed_texts(texts)
+        if any(query.phrases or self._has_evidence(query) for query in queries):
+            encoded = self._sentences(texts)
+            embedded = {
+                text: (vectors[row], None if encoded is None else encoded[row]) for row, text in enumerate(texts)
+            }
+            return [self.answer(query, hints=False, embedded=embedded) for query in queries]
         top = max(query.top for query in queries)
         answers = self._nearest(vectors, modality="texts", top=top, target=first.target, where=first.conditions)
         return [
@@ -777,10 +791,19 @@ class Index:
                     f"got {text[:60]!r}; search with an image, or embed features and call `Index.nearest`"
                 )
 
-    def _part(self, view: View, target: Side, kind: str, value: Any, weight: float) -> Part:
+    def _part(
+        self,
+        view: View,
+        target: Side,
+        kind: str,
+        value: Any,
+        weight: float,
+        *,
+        embedded: Mapping[str, Embedded] | None = None,
+    ) -> Part:
         """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
         if kind == "text":
-            return self.part_of_text(view, target, value, weight)
+            return self.part_of_text(view, target, value, weight, embedded=embedded)
         if kind == "image":
             vectors = self.embed_image(value).vectors[0].float().numpy()
             require_directions(vectors, "the image of the query")
@@ -797,7 +820,15 @@ class Index:
             "another"
         )
 
-    def part_of_text(self, view: View, target: Side, text: str, weight: float = 1.0) -> Part:
+    def part_of_text(
+        self,
+        view: View,
+        target: Side,
+        text: str,
+        weight: float = 1.0,
+        *,
+        embedded: Mapping[str, Embedded] | None = None,
+    ) -> Part:
         """A text as a part of a query, with all that its signals compare.
 
         Args:
@@ -805,21 +836,32 @@ class Index:
             target: "images" or "texts": what is searched.
             text: The text.
             weight: Of the part.
+            embedded: See `answer`.
 
         Returns:
             The part; a name in a file of features has no words and no sentence.
         """
-        vectors, is_text = self._embed_texts([text])[0], not isinstance(self._text_input, FeatureInput)
-        has_encoder = self.store.manifest.encoder is not None and view.counts["texts"] > 0
+        is_text = not isinstance(self._text_input, FeatureInput)
+        if embedded is not None and text in embedded:
+            vectors, sentence = embedded[text]
+        else:
+            encoded = self._sentences([text])
+            vectors, sentence = self._embed_texts([text])[0], None if encoded is None else encoded[0]
         return Part(
             weight,
             self._toward(target, "texts", vectors),
             "texts",
             text=text if is_text else None,
-            sentence=self.sentence_encoder([text]) if is_text and has_encoder else None,
+            sentence=sentence,
             toward_texts=self._toward("texts", "texts", vectors),
             readable=any((self.known_words(text) or {"": True}).values()),
         )
+
+    def _sentences(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
+        """(N 1 E) vectors of texts by the sentence encoder; None without one, and for names in a file of features."""
+        if self.store.manifest.encoder is None or isinstance(self._text_input, FeatureInput):
+            return None
+        return self.sentence_encoder(texts)[:, None]
 
     def _toward(self, target: Side, modality: Side, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Vectors as they are compared with a side; a distribution is compared by its mean with those of its own."""
