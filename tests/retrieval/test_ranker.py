@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from subtext.data.read import read
 from subtext.retrieval.learning import (
     LEAST,
-    Models,
+    TextEmbedders,
     Trial,
     fit_given,
     fit_made,
@@ -204,9 +204,9 @@ def test_query_is_hidden_from_the_text_that_it_is_made_of(tmp_path: Path) -> Non
             Trial("river court n3", int(keys[3]), text_of(3), (), "lamp n3"),
             Trial("n3", int(keys[5]), text_of(3), ()),
         ]
-        ran = run_trials(view, trials, Models(embed, None), hide_texts=False)
+        ran = run_trials(view, trials, TextEmbedders(embed, None), hide_texts=False)
         whole = run_trials(
-            view, [Trial("river court n3", int(keys[3]), text_of(3), (int(texts[3]),))], Models(embed, None)
+            view, [Trial("river court n3", int(keys[3]), text_of(3), (int(texts[3]),))], TextEmbedders(embed, None)
         )
         row = int(whole.truth[0])
         assert ran.deviations["texts"][0, ran.truth[0]] < whole.deviations["texts"][0, row]
@@ -216,7 +216,7 @@ def test_query_is_hidden_from_the_text_that_it_is_made_of(tmp_path: Path) -> Non
 
 def test_small_archive_has_fixed_weights_and_says_so(tmp_path: Path) -> None:
     with archive(tmp_path / "index", 20).reading() as view:
-        ranker = fit_made(view, Models(embed, None), set())
+        ranker = fit_made(view, TextEmbedders(embed, None), set())
     assert ranker.fit == "fixed weights" and ranker.weights == FIXED and not ranker.levels
     assert "20 images with texts, and 200 are needed" in ranker.about["note"]
     assert Ranker.from_json(ranker.to_json(), where="x") == ranker
@@ -224,8 +224,8 @@ def test_small_archive_has_fixed_weights_and_says_so(tmp_path: Path) -> None:
 
 def test_archive_teaches_its_ranker(tmp_path: Path) -> None:
     with archive(tmp_path / "index", LEAST + 50).reading() as view:
-        fresh = fit_made(view, Models(embed, None), set())
-        seen = fit_made(view, Models(embed, None), None)
+        fresh = fit_made(view, TextEmbedders(embed, None), set())
+        seen = fit_made(view, TextEmbedders(embed, None), None)
         assert fresh.fit == seen.fit == "made queries" and fresh.about["queries"] == LEAST + 50
         assert len(fresh.levels) == 101 and fresh.levels == sorted(fresh.levels)
         assert "was trained on these images" in seen.about["note"] and not fresh.about["note"]
@@ -237,7 +237,7 @@ def test_archive_teaches_its_ranker(tmp_path: Path) -> None:
         )
         given = given_trials(view, pairs)
         assert len(given) == LEAST and all(not trial.kept for trial in given), "the index has these very texts"
-        taught = fit_given(view, pairs, Models(embed, None), data={"split": "val"})
+        taught = fit_given(view, pairs, TextEmbedders(embed, None), data={"split": "val"})
         assert taught is not None and taught.fit == "given pairs" and taught.weights.full != fresh.weights.full
         assert Ranker.from_json(taught.to_json(), where="x") == taught
         assert Weights(**vars(taught.weights)) == taught.weights

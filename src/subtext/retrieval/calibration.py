@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,6 +197,7 @@ def store_calibration(store: Store, calibration: Calibration, plot: str) -> str:
     return store.locate_document(PLOT)
 
 
+@runtime_checkable
 class Counted(Protocol):
     """What was fitted to an index that had these items.
 

@@ -96,7 +96,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Models:
+class TextEmbedders:
     """What embeds texts for an index.
 
     Attributes:
@@ -108,7 +108,7 @@ class Models:
     encoder: Embed | None
 
 
-def models_of(store: Store, model: Model) -> Models:
+def models_of(store: Store, model: Model) -> TextEmbedders:
     """What embeds texts for an index.
 
     Args:
@@ -133,7 +133,7 @@ def models_of(store: Store, model: Model) -> Models:
         return all_of
 
     encoder = None if store.manifest.encoder is None else some(index.sentence_encoder)
-    return Models(some(lambda texts: index.model.embed_texts(list(texts)).vectors.float().numpy()), encoder)
+    return TextEmbedders(some(lambda texts: index.model.embed_texts(list(texts)).vectors.float().numpy()), encoder)
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _made(image: int, texts: Sequence[tuple[int, str]], which: float, where: flo
 def run_trials(
     view: View,
     trials: Sequence[Trial],
-    models: Models,
+    models: TextEmbedders,
     *,
     pool: int = POOL,
     seed: int = 0,
@@ -298,7 +298,7 @@ def _standardised(signal: Signal, values: Values) -> Values:
     return (values - means[:, None]) / deviations[:, None]
 
 
-def fit_made(view: View, models: Models, used: set[str] | None, *, note: str = "", seed: int = 0) -> Ranker:
+def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: str = "", seed: int = 0) -> Ranker:
     """Fit the ranker of an index by queries that are made of its texts; fixed weights where there are too few.
 
     Of images that the model was trained on, its scores are better than of others, and so are their neighbours. Where
@@ -368,7 +368,9 @@ def given_trials(view: View, pairs: Dataset, *, seed: int = 0) -> list[Trial]:
     ]
 
 
-def fit_given(view: View, pairs: Dataset, models: Models, *, data: Mapping[str, Any], seed: int = 0) -> Ranker | None:
+def fit_given(
+    view: View, pairs: Dataset, models: TextEmbedders, *, data: Mapping[str, Any], seed: int = 0
+) -> Ranker | None:
     """Fit the ranker of an index by given pairs, and the probability of a hit.
 
     Args:
