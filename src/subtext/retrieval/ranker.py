@@ -103,7 +103,14 @@ def fit_choices(
         curvature = spread / count + penalty * np.eye(width)
         free = (weights > least) | (gradient < 0)
         step = np.zeros(width)
-        step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+        while free.any():
+            step[:] = 0
+            step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
+            # A weight at its bound that the others would push below it stays there, or the step leads nowhere.
+            blocked = free & (weights <= least) & (step < 0)
+            if not blocked.any():
+                break
+            free &= ~blocked
         size = 1.0
         while True:
             tried = np.maximum(weights + size * step, least)
