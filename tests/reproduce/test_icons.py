@@ -22,10 +22,10 @@ resvg_py = pytest.importorskip("resvg_py")
 
 
 def drawing(seed: int) -> str:
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8">'
-        f'<rect x="{seed % 5}" y="{seed // 5 % 6}" width="2" height="{1 + seed // 30 % 2}" fill="currentColor"/></svg>'
-    )
+    """Squares that are another image for each seed, however it is turned."""
+    cells = np.argwhere(np.random.default_rng(seed).random((8, 8)) < 0.5).tolist()
+    squares = "".join(f"M{x} {y}h1v1h-1z" for x, y in cells)
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8"><path d="{squares}" fill="currentColor"/></svg>'
 
 
 def pack(folder: Path, package: str, files: dict[str, str]) -> None:

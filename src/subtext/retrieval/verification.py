@@ -14,7 +14,7 @@ from subtext.retrieval.journal import journal
 from subtext.retrieval.ranker import stored_ranker
 from subtext.retrieval.stores.documents import CALIBRATION, RANKER
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
-from subtext.retrieval.stores.item import DERIVED, SPACES, side_of
+from subtext.retrieval.stores.item import DERIVED, SIDES, SPACES, side_of
 from subtext.retrieval.stores.registry import open_store, store_class
 from subtext.retrieval.stores.store import Store, View
 from subtext.text_helpers import counted, listed
@@ -68,7 +68,7 @@ def damage(store: Store) -> list[IndexIssue]:
         try:
             with store.reading() as view:
                 before = view.revision
-                problems = [*_damaged_items(view), *store.check()]
+                problems = [*_damaged_items(view, derived=store.keeps_spaces), *store.check()]
                 # A view whose moment was removed went on at a later one: the two do not belong together.
                 if view.revision == before:
                     break
@@ -83,10 +83,18 @@ def damage(store: Store) -> list[IndexIssue]:
     return problems
 
 
-def _damaged_items(view: View) -> Iterator[IndexIssue]:
-    """Items that are not what was put in, or are missing, and a calibration that cannot be read."""
+def _damaged_items(view: View, *, derived: bool) -> Iterator[IndexIssue]:
+    """Items that are not what was put in, or are missing, and a calibration that cannot be read.
+
+    Args:
+        view: The index.
+        derived: Whether its store holds derived spaces; another one is not asked for them.
+
+    Yields:
+        The damage.
+    """
     stored = view.space_counts
-    for number, side in enumerate(SPACES):
+    for number, side in enumerate(SPACES if derived else SIDES):
         keys, damaged, present = view.select(side), list[str](), 0
         for start in range(0, len(keys), ROWS):
             rows = view.rows(side, keys=keys[start : start + ROWS].tolist())
@@ -96,7 +104,7 @@ def _damaged_items(view: View) -> Iterator[IndexIssue]:
             yield IndexIssue("items", f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}")
         if present != stored.get(side, 0):
             yield IndexIssue("items", f"has {present:,} of {stored.get(side, 0):,} {side}")
-    for space in DERIVED:
+    for space in DERIVED if derived else ():
         strays = np.setdiff1d(view.owners(space)[0], view.select(side_of(space)))
         if len(strays):
             yield IndexIssue("items", f"{counted(len(strays), 'row')} of {space} belong to no item")

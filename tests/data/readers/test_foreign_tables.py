@@ -121,8 +121,8 @@ def test_columns_are_typed_and_mixed_ones_reported(images: Path, tmp_path: Path)
         "code": ["007", "008", "009"],
     }  # fmt: skip
     assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
-        "list.csv: column 'year' has 2 numbers and 'c. 1951' (line 3); < and > compare its numbers and its dates, and "
-        "pass over the others"
+        "list.csv: column 'year' has 2 numbers and 1 other cell, 'c. 1951' (line 3); < and > compare its numbers and "
+        "its dates, and pass over the others"
     ]
 
 
@@ -253,8 +253,8 @@ def test_excel_number_and_date_formats_are_parsed(images: Path, tmp_path: Path) 
         "price": [12.5, -3], "day": ["1.3.2001", "31.12.2001"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
     }  # fmt: skip
     assert [str(problem) for problem in data.problems if "in no row" not in problem.what] == [
-        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); < and > compare its numbers and its dates, and "
-        "pass over the others"
+        "list.csv: column 'mixed' has 1 number and 1 other cell, '12,50' (line 4); < and > compare its numbers and "
+        "its dates, and pass over the others"
     ]
 
 
@@ -342,9 +342,9 @@ def test_cell_is_a_list_only_in_named_columns(images: Path, tmp_path: Path, form
 @pytest.mark.parametrize(
     ("cells", "told"),
     [
-        ([1958, 1960, 1962, "circa 1890"], "3 numbers and 'circa 1890' (row 5)"),
-        ([1958, "n/a", "n/a", "n/a"], "3 texts and '1958' (row 2)"),
-        (["1890", "um 1900", "o. D.", "1923?"], "3 dates and 'o. D.' (row 4)"),
+        ([1958, 1960, 1962, "circa 1890"], "3 numbers and 1 other cell, 'circa 1890' (row 5)"),
+        ([1958, "n/a", "n/a", "n/a"], "3 texts and 1 other cell, '1958' (row 2)"),
+        (["1890", "um 1900", "o. D.", "1923?"], "3 dates and 1 other cell, 'o. D.' (row 4)"),
         (["a", "b", "c", "d"], ""), ([1, 2, None, 3.5], ""), (["1890", "um 1900", "1-2-1951", ""], ""),
     ],
 )  # fmt: skip

@@ -229,6 +229,7 @@ COLUMNS = [
     ("forgotten", "hash"),
     *[("traces", name) for name in ("hash", "names")],
     *[("jobs", name) for name in ["number", "verb", "source", "started", "finished", "done", "total"]],
+    *[("image_words", name) for name in ("word", "key", "times", "length")],
     *[("words_data", name) for name in ("id", "block")],
     *[("words_idx", name) for name in ("segid", "term", "pgno")],
     *[("words_content", name) for name in ("id", "c0")],
