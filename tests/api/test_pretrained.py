@@ -104,7 +104,7 @@ def test_untrained_model_index_is_searched_and_served(library: Path, clip: Path,
     manifest = open_store(library).manifest
     assert manifest.pretrained == {"name": str(clip.resolve()), "revision": "", "text_prompt": "a photo of {}"}
     assert (manifest.run, manifest.model_name, manifest.width) == ("", str(clip), 12)
-    answer = st.search(library, "two red boats")
+    answer = st.search(library, "two red boats", signals=("pixels",))
     image, text = own_vectors(clip, [pictures / f"{n}.png" for n in range(16)], ["a photo of two red boats"])
     scores = (image @ text.T)[:, 0]
     assert [hit.id for hit in answer.hits] == [f"{n}.png" for n in scores.argsort(descending=True)[:10].tolist()]
@@ -113,7 +113,7 @@ def test_untrained_model_index_is_searched_and_served(library: Path, clip: Path,
     info = call("index", "info", library).stdout
     assert str(clip) in info and "a photo of {}" in info
     with served_index.client(library) as client:
-        hits = client.get("/search", params={"q": "two red boats"}).json()["hits"]
+        hits = client.get("/search", params={"q": "two red boats", "signals": "pixels"}).json()["hits"]
     assert [hit["id"] for hit in hits][: len(answer)] == [hit.id for hit in answer.hits]
 
 

@@ -106,7 +106,8 @@ def test_two_dual_encoders_build_an_index(made: Path, tmp_path: Path) -> None:
     one, other = (scores(load(made / name), made) for name in ("vse0", "vse1"))
     torch.testing.assert_close(scores(both, made), (one + other) / 2, atol=1e-6, rtol=0)
     call("index", "build", tmp_path / "index", "--run", made / "dual", "--split", "all", "-q")
-    hits = json.loads(call("search", tmp_path / "index", "a red and a dog", "--json", "--top", "60").stdout)["hits"]
+    words = ["a red and a dog", "--signals", "pixels", "--json", "--top", "60"]
+    hits = json.loads(call("search", tmp_path / "index", *words).stdout)["hits"]
     images = both.embed_images([hit["id"] for hit in hits])
     wanted = both.compare(images, both.embed_texts(["a red and a dog"]))[:, 0]
     assert [hit["score"] for hit in hits] == pytest.approx(wanted.tolist(), abs=1e-5)
@@ -124,7 +125,8 @@ def test_dual_encoders_with_different_text_inputs_build_an_index(made: Path, tmp
     torch.testing.assert_close(scores(both, made), (one + other) / 2, atol=1e-6, rtol=0)
     call("index", "build", tmp_path / "index", "--run", tmp_path / "both", "--split", "all", "-q")
     words = "a red zebra and a dog"
-    hits = json.loads(call("search", tmp_path / "index", words, "--json", "--top", "60").stdout)["hits"]
+    options = ["--signals", "pixels", "--json", "--top", "60"]
+    hits = json.loads(call("search", tmp_path / "index", words, *options).stdout)["hits"]
     wanted = both.compare(both.embed_images([hit["id"] for hit in hits]), both.embed_texts([words]))[:, 0]
     assert [hit["score"] for hit in hits] == pytest.approx(wanted.tolist(), abs=1e-5)
     # The longest text of the members that cuts most is what is said; and the order of members matters.

@@ -302,7 +302,7 @@ def test_index_moves_to_another_model(place: Path, runs: Path) -> None:
     wanted = model.similarity.cosine(
         model.embed_images([place / "data" / "blue.png"]), model.embed_texts(["a blue square"])
     )
-    found = {hit.id: hit.score for hit in new.search("a blue square", top=50)}
+    found = {hit.id: hit.score for hit in new.search("a blue square", top=50, signals=("pixels",))}
     assert found["blue"] == pytest.approx(float(wanted), abs=1e-5) and set(found) == set(coloured_images.COLOURS) - {
         "red"
     }

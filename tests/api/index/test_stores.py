@@ -7,8 +7,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import coloured_images
+import httpx
 import pytest
 import served_index
 from command import call
@@ -245,15 +247,33 @@ def test_exported_vectors_are_imported(address_of: Callable[[str], str], runs: P
     assert "name the model that made them (--run or --model)" in call("index", *words, code=1).stderr
 
 
+def answered(response: httpx.Response) -> dict[str, Any]:
+    """Each value of an answer, by its place in it; but for whether hits may have been missed, which stores differ in.
+
+    All items of so small an index are candidates, so that hits and scores are those of a folder.
+    """
+
+    def flat(value: Any, place: str) -> dict[str, Any]:
+        if not isinstance(value, dict | list) or not value:
+            return {place: repr(value) if value in ([], {}) else value}  # `approx` takes no empty list.
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        return {at: leaf for name, part in parts for at, leaf in flat(part, f"{place}/{name}").items()}
+
+    values = flat(response.json(), "")
+    values.pop("/approximate", None)
+    return {"status": response.status_code, **values}
+
+
 def test_server_answers_as_server_of_folder(address: str, runs: Path) -> None:
     with asking(address, log="") as mine, served_index.client(runs / "library", log="") as theirs:
         name = theirs.get("/items?top=1&target=texts").json()["items"][0]["id"]
         for asked in [*served_index.ASKED, f"/item?target=texts&id={name}"]:
-            got, wanted = mine.get(asked), theirs.get(asked)
-            assert (got.status_code, got.json()) == (wanted.status_code, wanted.json()), asked
+            # The stores round the scores of words differently.
+            assert answered(mine.get(asked)) == pytest.approx(answered(theirs.get(asked)), abs=1e-6), asked
         picture = {"content": served_index.picture(), "headers": {"content-type": "image/png"}}
         for asked in ("/search?target=images&top=4", "/search?q=red&top=4"):
-            assert mine.post(asked, **picture).json() == theirs.post(asked, **picture).json()
+            got, wanted = (answered(server.post(asked, **picture)) for server in (mine, theirs))
+            assert got == pytest.approx(wanted, abs=1e-6), asked
         score = {"q": "a red square", "ids": ["red", "cyan"]}
         assert mine.post("/score", json=score).json() == theirs.post("/score", json=score).json()
         assert mine.get("/thumbnail?id=red&size=96").content == theirs.get("/thumbnail?id=red&size=96").content

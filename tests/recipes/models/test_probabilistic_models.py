@@ -130,9 +130,9 @@ def test_model_embeds_with_uncertainty_and_builds_index(
     call("embed", run, *given(made), "--out", table)
     assert ("uncertainty" in pq.read_table(table).column_names) == probabilistic
     call("index", "build", tmp_path / "index", "--run", run, *given(made))
-    hits = open_index(tmp_path / "index").search("a dog and a cat", top=3)
+    hits = open_index(tmp_path / "index").search("a dog and a cat", top=3, signals=("pixels",))
     assert len(hits) == 3 and -1.001 <= hits[0].score <= 1.001
-    answer = call("search", tmp_path / "index", "a dog and a cat")
+    answer = call("search", tmp_path / "index", "a dog and a cat", "--signals", "pixels")
     assert hits[0].id in answer.stdout
 
 
@@ -165,7 +165,7 @@ def test_pairs_are_curated_and_scored(host: str, runs: dict[str, Path], made: Pa
         next(row["text_uncertainty"] for row in rows if row["text"] == first["text"]), rel=1e-3
     )
     call("index", "build", tmp_path / "index", "--run", runs[host], *given(made), "--split", "all", "-q")
-    hits = open_index(tmp_path / "index").search(first["caption"], top=60)
+    hits = open_index(tmp_path / "index").search(first["caption"], top=60, signals=("pixels",))
     own = next(hit for hit in hits if hit.id == first["image"])
     assert first["similarity"] == pytest.approx(own.score, abs=1e-5)
     assert (own.uncertainty is not None) == (host == "pcme_plus")
