@@ -25,7 +25,7 @@ from subtext.data import atomic
 from subtext.errors import DataError, RecipeError
 from subtext.graphs.graph import Graph
 from subtext.models.checkpoint import Record
-from subtext.recipes.catalogue import models
+from subtext.recipes.catalogue import methods as known_methods, models, read_method, read_options
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table
 from subtext.text_helpers import counted
@@ -68,16 +68,20 @@ def choose_ratio(model: str, arguments: Mapping[str, Any], *, subset: int, file:
     # The outputs of frozen encoders are the same for all.
     shared["cache"] = arguments.get("cache") or out / "cache"
     # Everything that can be refused is, before the first of nine trainings.
-    tried = flat_arguments(model, {**shared, "quiet": True, "dry_run": True})
-    methods = st.train(model, **tried).record.methods
+    given = [read_method(method) for method in arguments["methods"]]
+    methods = [(name, read_options("option", known_methods()[name].options, values)) for name, values in given]
     neighbours = _require_neighbours(dict(methods)[METHOD], train)
+
+    def training(ratio: Ratio) -> dict[str, Any]:
+        weights = {"beta": float(ratio[0]), "gamma": float(ratio[1])}
+        weighted = [(name, {**options, **weights} if name == METHOD else options) for name, options in methods]
+        return {**shared, "methods": weighted, "out": _folder(out, ratio), "resume": True}
+
+    st.train(model, **flat_arguments(model, {**training(RATIOS[0]), "quiet": True, "dry_run": True}))
     records: list[Record] = []
     for number, ratio in enumerate(RATIOS, start=1):
         say(f"ratio {number} of {len(RATIOS)}: {_name(ratio)}", quiet=quiet)
-        weights = {"beta": float(ratio[0]), "gamma": float(ratio[1])}
-        weighted = [(name, {**options, **weights} if name == METHOD else options) for name, options in methods]
-        own = {"methods": weighted, "out": _folder(out, ratio), "resume": True}
-        run = st.train(model, **flat_arguments(model, {**shared, **own}))
+        run = st.train(model, **flat_arguments(model, training(ratio)))
         if run.record.status == "stopped":
             return Tuned(f"stopped in {run.path}; the same command resumes", stopped=True)
         records.append(run.record)
@@ -136,6 +140,10 @@ def _require_neighbours(options: Mapping[str, Any], train: st.Dataset) -> dict[s
         raise RecipeError(f"weights tune needs mode=val; mode={options['mode']} reads no beta and gamma; leave it out")
     if not options["sign"]:
         raise RecipeError("weights tune needs a sign other than 0, with which all weights are alike; leave it out")
+    if not options["graph"]:
+        raise RecipeError(
+            f"{METHOD} needs graph=FOLDER, which `subtext neighbours build` writes; it got none; name one"
+        )
     graph = Graph.load(Path(options["graph"]).expanduser())
     requested, texts = int(options["neighbours"]) or graph.width, len(train.texts)
     if requested > graph.width:

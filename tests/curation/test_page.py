@@ -36,7 +36,7 @@ def judged() -> Judged:
         "cosine": COSINES, "alignment": [-1.0, -2.0, -3.0, -4.0], **likely, "kind": KINDS, "agreement": [None] * 4,
         "image_copies": [-1] * 4, "text_copies": [-1, 0, 0, -1], "flags": [[], [], ["markup"], []],
     }  # fmt: skip
-    return Judged(pairs, columns, {}, {})
+    return Judged(pairs, columns, {}, {}, image_groups=np.full(4, -1))
 
 
 @pytest.fixture
