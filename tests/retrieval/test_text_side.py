@@ -116,9 +116,8 @@ def test_text_search_imports_no_torch(place: Path, name: str) -> None:
     words = ["search", index, 'a "blue square" 7', "--where", "place < 9", "--explain", "--json"]
     done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True)
     # A sentence encoder reads subwords, and "bare-index" has none; Lance imports pyarrow, which imports pandas.
-    allowed = (set() if name == "bare-index" else {"tokenizers"}) | (
-        {"pyarrow", "pandas"} if "lance" in name else set()
-    )
+    allowed = set() if name == "bare-index" else {"tokenizers"}
+    allowed |= {"pyarrow", "pandas"} if name == "run-lance" else set()
     assert set(ast.literal_eval(done.stderr.splitlines()[-1])) <= allowed
     assert '"blue"' in done.stdout
 
