@@ -308,7 +308,7 @@ class Model(nn.Module):
         """The vectors of a list of texts, or of a list of images, as an array.
 
         Args:
-            items: N strings, which are texts; or N images: `Path`s, bytes, PIL images or arrays of uint8.
+            items: N strings, which are texts; or N images: pathlib paths, bytes, PIL images or arrays of uint8.
             batch_size: Number of items at a time.
             root: Folder that paths start from.
 
