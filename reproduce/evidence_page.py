@@ -35,7 +35,7 @@ from reproduce.claims import (
 from reproduce.experiment.report import claims_of, front, recovered
 from reproduce.experiment.rows import SCORES, SIZES
 from reproduce.experiment.runs import Task, tasks
-from reproduce.experiment.sets import OPENSTAX
+from reproduce.experiment.sets import OPENSTAX, ORACLE
 from subtext.core import DIRECTIONS
 from subtext.text_helpers import counted
 
@@ -382,7 +382,7 @@ def _lower(text: str) -> str:
 
 def _rules() -> list[str]:
     """The rules of the experiment, as they were fixed before any training."""
-    paragraphs = (experiment.__doc__ or "").split("\n\n")[2:]
+    paragraphs = (experiment.__doc__ or "").replace("`ORACLE`", f"{ORACLE:g}").split("\n\n")[2:]
     return [f"* {' '.join(line.split())}" for line in _sentences_by_head("\n".join(paragraphs))]
 
 
@@ -492,7 +492,7 @@ def title(task: Task) -> str:
         "topics-25-mismatched": "a quarter abstract, a fifth mismatched",
         OPENSTAX: "OpenStax",
     }
-    return f"{sets[task.set][0].upper()}{sets[task.set][1:]}; {hosts[task.host]}"
+    return f"{sets[task.set][0].upper()}{sets[task.set][1:]}, by {hosts[task.host]}"
 
 
 def section(found: Mapping[str, Any]) -> list[str]:

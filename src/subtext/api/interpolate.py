@@ -97,7 +97,9 @@ def interpolate_run(
     """
     from subtext.data.atomic import write_text
     from subtext.data.read import read
+    from subtext.evaluation import evaluate_model
     from subtext.models.checkpoint import require_new_folder
+    from subtext.training.validation import PROTOCOL
 
     opened = open_run(run)
     if opened.record.model != "adapt":
@@ -123,7 +125,7 @@ def interpolate_run(
             progress(len(curve))
     best = max(curve, key=lambda row: (row["rsum"], -row["share"]))
     scale_updates(opened.model, best["share"])
-    record = replace(opened.record, best={**opened.record.best, "rsum": best["rsum"]})
+    record = replace(opened.record, best=dict(evaluate_model(opened.model, val, protocol=PROTOCOL).figures))
     save_pretrained(opened.model, record, folder)
     summary = f"{folder}: {best['share']:g} of what {opened.path} has learnt\nnext:\n  subtext evaluate {folder}"
     found = Interpolation(Run(opened.model, record, folder, summary=summary), best["share"], tuple(curve))

@@ -192,6 +192,7 @@ class Gatherer:
         self.weights = weights
         self.wanted = signals
         self.sampled = sample(view, side, SAMPLES)
+        self._memo: dict[tuple[Side, str], tuple[NDArray[np.int64], Values]] = {}
 
     @property
     def text_space(self) -> Space:
@@ -377,21 +378,16 @@ class Gatherer:
     def _matches(self, side: Side, text: str) -> tuple[NDArray[np.int64], Values]:
         """Keys and BM25 of the items of a side that have words of a text."""
         name = side, text
-        if name not in self.memo:
+        if name not in self._memo:
             asked = " ".join(list(dict.fromkeys(query_words(text)))[:MOST_WORDS])
-            self.memo[name] = self.view.word_scores(side, asked)
-        return self.memo[name]
+            self._memo[name] = self.view.word_scores(side, asked)
+        return self._memo[name]
 
     def _best_matches(self, side: Side, text: str, count: int) -> NDArray[np.int64]:
         """Keys of the items of a side that have the words best, best first."""
         keys, scores = self._matches(side, text)
         rows = np.argpartition(-scores, count)[:count] if len(keys) > count else np.arange(len(keys))
         return keys[rows[np.lexsort((keys[rows], -scores[rows]))]]
-
-    @cached_property
-    def memo(self) -> dict[tuple[Side, str], tuple[NDArray[np.int64], Values]]:
-        """What was looked up."""
-        return {}
 
     def own_texts(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The texts of some images.

@@ -43,16 +43,10 @@ def explain(gatherer: Gatherer, scored: ItemScores, keys: NDArray[np.int64]) -> 
             key = int(keys[number])
             for reason in _amounts(part, place):
                 about: Mapping[str, Any] = {}
-                if reason.value is None:
-                    pass
-                elif reason.signal == "texts":
-                    about = own.get(key, {})
-                elif reason.signal == "words":
-                    about = said.get(key, {})
-                elif reason.signal == "neighbours":
-                    about = lent.get(key, {})
-                elif reason.signal == "fields":
+                if reason.value is not None and reason.signal == "fields":
                     about = _fields(items[key], part.part.text or "")
+                elif reason.value is not None:
+                    about = {"texts": own, "words": said, "neighbours": lent}.get(reason.signal, {}).get(key, {})
                 reasons[number].append(replace(reason, **about))
     return [with_shares(own) for own in reasons]
 
@@ -135,7 +129,8 @@ def _lent_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict
     """Key of an image -> the texts of its neighbours that are nearest to the query, and the image of the first."""
     view = gatherer.view
     owners, rows = view.owners("neighbours")
-    wanted = {int(row): int(owner) for owner, row in zip(owners, rows, strict=True) if owner in set(keys.tolist())}
+    own = np.isin(owners, keys)
+    wanted = dict(zip(rows[own].tolist(), owners[own].tolist(), strict=True))
     near = {
         wanted[row.key]: list(map(int, row.fields.get("near", []))) for row in view.rows("neighbours", keys=[*wanted])
     }

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from subtext.errors import SubtextError
 from subtext.retrieval.condition import as_conditions, matching
+from subtext.retrieval.ranker import SIGNALS
 from subtext.retrieval.stores.item import Side
 from subtext.retrieval.stores.store import View
 from subtext.server import schemas
@@ -175,7 +176,9 @@ class Scope:
         """
         if not self.conditions:
             return library.batcher.answer(query, client=_CLIENT)
-        query = replace(query, where=(*query.where, *self.conditions))
+        # What similar images say is of items that may not be offered.
+        signals = tuple(signal for signal in SIGNALS if signal != "neighbours")
+        query = replace(query, where=(*query.where, *self.conditions), signals=signals)
         return library.batcher.run(lambda index: index.answer(query, hints=False), client=_CLIENT)
 
     def require(self, library: Library, side: Side, ids: Sequence[str], *, both: bool = False) -> None:

@@ -231,6 +231,9 @@ def test_interpolated_run_is_best_on_validation_and_one_like_any_other(archive: 
     assert found.curve[-1]["rsum"] == pytest.approx(run.record.best["rsum"])
     again = st.evaluate(found.run.path, split="val", protocol=st.Protocol(bootstrap=0), quiet=True)
     assert again.figures["rsum"] == pytest.approx(best)
+    kept = found.run.record.best
+    assert kept.keys() == run.record.best.keys()
+    assert {name: again.figures[name] for name in kept} == pytest.approx(kept)
     written = json.loads((tmp_path / "between" / "interpolation.json").read_text())
     assert written["share"] == found.share and written["curve"] == list(found.curve)
     assert f"keeps {found.share:g} of what was learnt" in str(found)

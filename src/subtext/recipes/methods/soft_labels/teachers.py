@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -181,10 +182,8 @@ class LoadedAlike:
         if wanted in ("image", "text"):
             alike = self._by_images(images, texts) if wanted == "image" else self._by_texts(images, texts)
         else:
-            both = self._by_images(images, texts), self._by_texts(images, texts)
-            alike = (
-                (both[0] + both[1]) / 2 if wanted == "mean" else (both[0].clamp_min(0) * both[1].clamp_min(0)).sqrt()
-            )
+            one, other = self._by_images(images, texts), self._by_texts(images, texts)
+            alike = (one + other) / 2 if wanted == "mean" else (one.clamp_min(0) * other.clamp_min(0)).sqrt()
         return alike / source.temperature
 
     def _by_images(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
@@ -227,7 +226,8 @@ class AlikeBanks:
         """
         loaded = self.source.open(pairs)
         table = {TABLE["image_to_text"]: loaded.images.to(device), TABLE["text_to_image"]: loaded.texts.to(device)}
-        return TrainingBank(f"soft-labels-{self.source.images}-{self.source.texts}-{self.source.control}", table=table)
+        content = sha256(loaded.images.numpy().tobytes() + loaded.texts.numpy().tobytes()).hexdigest()
+        return TrainingBank(f"soft-labels-{content[:12]}", table=table)
 
 
 @dataclass(frozen=True)
