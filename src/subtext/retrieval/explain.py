@@ -129,8 +129,8 @@ def _lent_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict
     """Key of an image -> the texts of its neighbours that are nearest to the query, and the image of the first."""
     view = gatherer.view
     owners, rows = view.owners("neighbours")
-    own = np.isin(owners, keys)
-    wanted = dict(zip(rows[own].tolist(), owners[own].tolist(), strict=True))
+    asked = np.isin(owners, keys)
+    wanted = dict(zip(rows[asked].tolist(), owners[asked].tolist(), strict=True))
     near = {
         wanted[row.key]: list(map(int, row.fields.get("near", []))) for row in view.rows("neighbours", keys=[*wanted])
     }
