@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -42,7 +42,19 @@ def table(
     ] = (),
     features: Annotated[
         tuple[str, ...],
-        "Precomputed image features, used instead of ResNet-50; repeatable.",
+        "Precomputed image features, used instead of pixels; repeatable.",
+        OptionGroup("Data"),
+        Metavar("NAME=FILE"),
+    ] = (),
+    graph_features: Annotated[
+        tuple[str, ...],
+        "Image features for a graph or a density alone, beside pixels; repeatable. Default: --features.",
+        OptionGroup("Data"),
+        Metavar("NAME=FILE"),
+    ] = (),
+    regions: Annotated[
+        tuple[str, ...],
+        "Features of regions for the models that read them, beside pixels; repeatable. Default: --features.",
         OptionGroup("Data"),
         Metavar("NAME=FILE"),
     ] = (),
@@ -124,7 +136,14 @@ def table(
     options = _assignments("--set", changes)
     if epochs is not None:
         options["epochs"] = str(epochs)
-    paths = _data_paths(chosen, data, images, features, text_features, split_seed=split_seed, on_error=on_error)
+    files = {
+        "--images": images,
+        "--features": features,
+        "--text-features": text_features,
+        "--graph-features": graph_features,
+        "--regions": regions,
+    }
+    paths = _data_paths(chosen, data, files, split_seed=split_seed, on_error=on_error)
 
     from reproduce.tables.config import TableConfig
     from reproduce.tables.make import make, plan_of
@@ -169,9 +188,7 @@ def listing() -> str:
 def _data_paths(
     table: PublishedTable,
     data: Sequence[str],
-    images: Sequence[str],
-    features: Sequence[str],
-    text_features: Sequence[str],
+    given: Mapping[str, Sequence[str]],
     *,
     split_seed: int | None,
     on_error: Literal["raise", "skip"] | None,
@@ -193,7 +210,7 @@ def _data_paths(
             paths[(resolved.stem if resolved.is_file() else resolved.name).lower().replace(" ", "_")] = text
     default = next(iter(paths)) if len(paths) == 1 else None
     files = {"--data": paths}
-    for flag, texts in (("--images", images), ("--features", features), ("--text-features", text_features)):
+    for flag, texts in given.items():
         files[flag] = _assignments(flag, texts, default=default)
         for key in files[flag]:
             if key not in paths:
@@ -210,9 +227,7 @@ def _data_paths(
     return {
         key: DataPaths(
             data=Path(path).expanduser(),
-            images=file("--images", key),
-            features=file("--features", key),
-            text_features=file("--text-features", key),
+            **{flag.removeprefix("--").replace("-", "_"): file(flag, key) for flag in given},
             split_seed=split_seed,
             on_error=on_error,
         )

@@ -65,20 +65,21 @@ class Measured:
 class Subject:
     """A run on a data set of a table.
 
-    run   its folder        key  of the data set        data  its pairs
+    run   its folder        key  of the data set        data  its pairs      features  of images; None for pixels
     """
 
     run: Path
     key: str
     config: TableConfig
     data: TableData
+    features: Path | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """How a public function reads features and computes."""
         paths = self.config.data[self.key]
         return {
-            "features": paths.features,
+            "features": self.features,
             "text_features": paths.text_features,
             "device": self.config.device,
             "batch_size": 256,

@@ -68,7 +68,7 @@ class Bench:
             run.model,
             data=st.DataConfig(
                 paths.data,
-                features=paths.features,
+                features=run.features,
                 text_features=paths.text_features,
                 train_data=self.data.train,
                 val_data=self.data.selection,
@@ -207,7 +207,7 @@ def _measure(bench: Bench, evaluation: Evaluation, measurements: list[str], labe
     records = [bench.train(training, label=label) for training in evaluation.trainings]
     with _run_of(evaluation) as run:
         for name in missing:
-            measured = measure(name, Subject(run, bench.key, config, bench.data))
+            measured = measure(name, Subject(run, bench.key, config, bench.data, evaluation.trainings[0].features))
             _write(evaluation.file(name, config.split), measured, records, bench.data)
 
 

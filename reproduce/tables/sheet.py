@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import subtext
-from reproduce.tables.config import FACTORS, TableConfig, measure_of
+from reproduce.tables.config import FACTORS, TableConfig, measure_of, reads_regions
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.run import RowResult
 from reproduce.tables.specification import RATIOS, Column, Row
@@ -369,8 +369,23 @@ def _size(config: TableConfig, key: str, sizes: Sizes) -> str:
     cut = "" if config.subset is None else f", at most {config.subset:,} of them for training"
     chosen = any(FIGURES[column.figure].measure == "question" for column in config.columns if column.data)
     choice = f"; choice among {data.c}, every pair a question of its own" if chosen else ""
-    read = "; precomputed features, where the papers train a ResNet-50" if config.data[key].features else ""
-    return f"{data.name} (images): {counts}{cut}{paper}{choice}{read}."
+    return f"{data.name} (images): {counts}{cut}{paper}{choice}{_read(config, key)}."
+
+
+def _read(config: TableConfig, key: str) -> str:
+    """What rows read of the images, where it is not pixels alone."""
+    paths, network = config.data[key], config.table.pixels.get("image")
+    members = [member for row in config.rows for member in config.table.members(row) if member.system]
+    by_regions = [reads_regions(member) for member in members]
+    said = []
+    if paths.regions is not None and any(by_regions):
+        said.append("models of regions read those of a detector, as in the paper")
+    if paths.features is not None and (paths.regions is None or not all(by_regions)):
+        papers = [f"pixels by a {network}"] * (not all(by_regions)) + ["regions of a detector"] * any(by_regions)
+        said.append(f"precomputed image features, where the rows of the paper read {' or '.join(papers)}")
+    if paths.graph_features is not None:
+        said.append("graphs by images and densities have features of their own")
+    return "".join(f"; {text}" for text in said)
 
 
 def _graph(config: TableConfig, key: str) -> dict[str, Any]:
