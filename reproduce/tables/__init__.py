@@ -29,6 +29,20 @@ def table(
     rows: Annotated[
         str, "Keys of rows, with commas between them.", Shown("all"), OptionGroup("Table"), Metavar("KEY,...")
     ] = "",
+    add_row: Annotated[
+        tuple[str, ...],
+        "A row of your own, with the options of the table's first row of the same model; repeatable. OPTION= with "
+        "nothing after it leaves an option of that row out.",
+        OptionGroup("Table"),
+        Metavar("NAME=MODEL[:OPTION=VALUE,...][+METHOD[:OPTION=VALUE,...]...]"),
+    ] = (),
+    imported: Annotated[
+        tuple[str, ...],
+        "A Python file that registers methods (subtext.register_method); repeatable.",
+        Flag("--import"),
+        OptionGroup("Table"),
+        Metavar("FILE"),
+    ] = (),
     plan: Annotated[bool, "List the trainings and their state; train nothing.", OptionGroup("Table")] = False,
     data: Annotated[
         tuple[str, ...],
@@ -85,6 +99,13 @@ def table(
         Interval(0),
         OptionGroup("Protocol"),
     ] = 1000,
+    sweep_option: Annotated[
+        tuple[str, ...],
+        "Values of an option of a method or model, chosen by validation for each row that has it; repeatable: all "
+        "combinations are tried. K and lambda stand for neighbours and total_weight.",
+        OptionGroup("Protocol"),
+        Metavar("METHOD.OPTION=VALUE,..."),
+    ] = (),
     epochs: Annotated[
         int | None, "Training epochs. Default: as in the table.", Interval(1), OptionGroup("Protocol")
     ] = None,
@@ -120,6 +141,7 @@ def table(
     Raises ArgumentError for a table that does not exist and for a malformed NAME=VALUE; RecipeError for unknown rows
     and options; and what reading, building and evaluating raise.
     """
+    from reproduce.tables.own_rows import read_code, with_own_rows
     from reproduce.tables.specification import tables
     from subtext.errors import ArgumentError
     from subtext.settings import did_you_mean
@@ -132,7 +154,8 @@ def table(
         raise ArgumentError("name a table; --list shows the tables")
     if name not in tables():
         raise ArgumentError(did_you_mean("table", name, tables()))
-    chosen = tables()[name]
+    code = [read_code(Path(file)) for file in imported]
+    chosen = with_own_rows(tables()[name], add_row, "".join(code))
     options = _assignments("--set", changes)
     if epochs is not None:
         options["epochs"] = str(epochs)
@@ -152,6 +175,7 @@ def table(
         name=name,
         table=chosen,
         rows=chosen.select([key.strip() for key in rows.split(",") if key.strip()]),
+        sweeps={key: tuple(values.split(",")) for key, values in _assignments("--sweep-option", sweep_option).items()},
         out=Path(out),
         data=paths,
         changes={option.replace("-", "_"): value for option, value in options.items()},

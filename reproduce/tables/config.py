@@ -23,6 +23,8 @@ from subtext.settings import Field, did_you_mean
 
 SPACES: Mapping[str, Any] = {"doc2vec": Doc2VecSpace, "lsa": LsaSpace, "sentence": SentenceSpace}
 """Text spaces that their settings alone define."""
+LETTERS = {"K": "neighbours", "lambda": "total_weight"}
+"""Letters of the papers for options of sample weights."""
 REGION_MODELS = frozenset({"ascl", "chan", "dsran", "imram", "scan", "sgraf"})
 """Models whose papers read regions of a detector; from pixels they would have the cells of a backbone."""
 JOINT = "dsran"
@@ -150,6 +152,7 @@ class TableConfig:
     seeds         trainings per row                  trials     learning rates per row, chosen by validation
     sweep         training images of a sweep that chooses a row's ratio on a data set; 0: no sweep
     subset        training images; None for all      split      is evaluated      val_split  selects the epoch
+    sweeps        "PART.OPTION" -> values among which each row that has it chooses, by validation
     c             candidates of a c-way choice on a data set that is not the papers'
     space, neighbours, min_count   of the graphs that rows share
     graphs        key -> existing graph of the training texts, used with its own space and neighbours
@@ -165,6 +168,7 @@ class TableConfig:
     trials: int = 1
     subset: int | None = None
     sweep: int = 1000
+    sweeps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     split: str = "test"
     val_split: str = "val"
     c: int = 20
@@ -182,6 +186,14 @@ class TableConfig:
         for name in self.changes:
             if name not in options:
                 raise RecipeError(did_you_mean("option of these rows", name, dict.fromkeys(sorted(options))))
+        for name, values in self.sweeps.items():
+            part, option = swept_option(name)
+            if not any(system.has(part, option) for system in systems):
+                raise RecipeError(
+                    f"--sweep-option needs METHOD.OPTION of a method or model of these rows; none has '{name}'"
+                )
+            if len(set(values)) < len(values) or not all(values):
+                raise RecipeError(f"--sweep-option {name} needs different values; it got '{','.join(values)}'")
 
     @property
     def torch_device(self) -> str:
@@ -294,6 +306,16 @@ def built_for(row: Row) -> set[Shared]:
     """The shared files that a row's methods need before training."""
     values = _method_values(row.system) if row.system else []
     return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH, Shared.TEXT_VECTORS) if kind in values}
+
+
+def swept_option(name: str) -> tuple[str, str]:
+    """(method or model, option) of PART.OPTION, in which papers' letters stand for two options.
+
+    >>> swept_option("diversity.K")
+    ('diversity', 'neighbours')
+    """
+    part, _, option = name.partition(".")
+    return part.strip(), LETTERS.get(option.strip(), option.strip().replace("-", "_"))
 
 
 def reads_regions(row: Row) -> bool:

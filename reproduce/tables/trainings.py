@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reproduce.tables.config import FACTORS, JOINT, TableConfig, cells_of, digest, options_of
+from reproduce.tables.config import FACTORS, JOINT, TableConfig, cells_of, digest, options_of, swept_option
 from reproduce.tables.specification import RATIOS, UNSWEPT, Ratio, Row, Shared
 from subtext import Plan
 from subtext.errors import RecipeError
 from subtext.models.checkpoint import Record, load_record
 from subtext.recipes.build import chosen_facts, is_read
-from subtext.recipes.catalogue import models
+from subtext.recipes.catalogue import methods, models
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,35 @@ def training(config: TableConfig, row: Row, data: str, *, seed: int, factor: flo
     # The learning rate is part of the run's name, so the trials of a row lie side by side.
     plan_but_rate = {name: value for name, value in plan.items() if name != "lr"}
     identity = [system.model, options, identities, plan_but_rate, config.cut(data, features)]
+    identity += [system.code] if system.code else []
     label = "+".join([system.model, *(name for name, _ in chosen)])
     folder = config.out / "runs" / data / f"{label}-{digest(identity)}" / f"seed{seed}-rate{plan['lr']:.3g}"
     return Training(row, data, seed, factor, system.model, options, tuple(chosen), plan, features, folder)
 
 
 def trials_of(config: TableConfig, row: Row, data: str) -> list[Training]:
-    """The trainings among which a row's learning rate is chosen, all with the first seed."""
-    return [training(config, row, data, seed=0, factor=factor) for factor in FACTORS[: config.trials]]
+    """The trainings among which a row's learning rate and swept options are chosen, all with the first seed."""
+    rows = _swept_rows(config, row, data)
+    return [training(config, each, data, seed=0, factor=factor) for each in rows for factor in FACTORS[: config.trials]]
+
+
+def _swept_rows(config: TableConfig, row: Row, data: str) -> list[Row]:
+    """The row with each combination of the values of the options that are swept and that it has; itself without any."""
+    assert row.system is not None
+    rows = [replace(row, system=row.system.on(data))]
+    for name, values in config.sweeps.items():
+        part, option = swept_option(name)
+        if row.system.has(part, option):
+            recipe = methods()[part] if part in dict(row.system.methods) else models()[part]
+            read = next(each for each in recipe.options if each.name == option)
+            parsed = [read.parse(value, RecipeError) for value in values]
+            rows = [
+                replace(each, system=each.system.but(part, option, value))
+                for each in rows
+                if each.system is not None
+                for value in parsed
+            ]
+    return rows
 
 
 def evaluations_of(config: TableConfig, row: Row, members: Sequence[Sequence[Training]]) -> list[Evaluation]:
