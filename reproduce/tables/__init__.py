@@ -141,6 +141,7 @@ def table(
     Raises ArgumentError for a table that does not exist and for a malformed NAME=VALUE; RecipeError for unknown rows
     and options; and what reading, building and evaluating raise.
     """
+    from reproduce.tables.nulls import with_nulls
     from reproduce.tables.own_rows import read_code, with_own_rows
     from reproduce.tables.specification import tables
     from subtext.errors import ArgumentError
@@ -155,7 +156,7 @@ def table(
     if name not in tables():
         raise ArgumentError(did_you_mean("table", name, tables()))
     code = [read_code(Path(file)) for file in imported]
-    chosen = with_own_rows(tables()[name], add_row, "".join(code))
+    chosen = with_nulls(with_own_rows(tables()[name], add_row, "".join(code)))
     options = _assignments("--set", changes)
     if epochs is not None:
         options["epochs"] = str(epochs)
@@ -199,13 +200,13 @@ def table(
 
 def listing() -> str:
     """Every table with its rows and data sets."""
-    from reproduce.tables.specification import DATA_SETS, tables
+    from reproduce.tables.specification import BM25, DATA_SETS, HUBNESS, tables
 
     lines = []
     for name, table in tables().items():
         data = ", ".join(f"{key} ({DATA_SETS[key].name}, {DATA_SETS[key].c}-way)" for key in table.data)
         lines += [f"{name}  {table.paper}: {table.title}", f"  data: {data}"]
-        lines.append(f"  rows: {', '.join(row.key for row in table.rows if row.trained)}")
+        lines.append(f"  rows: {', '.join(row.key for row in table.rows if row.trained)}, {HUBNESS}, {BM25}")
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -297,6 +297,8 @@ class TableConfig:
 def measure_of(config: TableConfig, row: Row, column: Column) -> str:
     """The measurement that fills a cell, with what it depends on: a graph even where the row was trained without."""
     measure = FIGURES[config.table.figure(row, column)].measure
+    if row.null:
+        return f"{row.null}-{measure_of(config, replace(row, null=''), column)}"
     if measure in ("preservation", "scores"):
         return f"{measure}-{digest(config.neighbourhood(column.data))}"
     return f"{measure}{config.data_set(column.data).c}" if measure == "question" else measure

@@ -154,6 +154,10 @@ class System:
         return ""
 
 
+HUBNESS, BM25 = "hubness", "bm25"
+"""Null models."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table.
@@ -164,6 +168,7 @@ class Row:
     baseline  key of the row that it is tested against; empty for none
     figure    of its cells, where it is not that of the columns
     mean_of   keys of the rows whose models are averaged, seed by seed; empty for none
+    null      HUBNESS or BM25 of a null model, which is measured on the runs of `mean_of`; empty for none
     """
 
     key: str
@@ -173,6 +178,7 @@ class Row:
     baseline: str = ""
     figure: str = ""
     mean_of: tuple[str, ...] = ()
+    null: str = ""
 
     @property
     def trained(self) -> bool:
