@@ -99,6 +99,12 @@ def table(
         Interval(0),
         OptionGroup("Protocol"),
     ] = 1000,
+    save_every_epochs: Annotated[
+        int,
+        "Save every Nth epoch of each training as a run, for figures over epochs; 0 for none.",
+        Interval(0),
+        OptionGroup("Protocol"),
+    ] = 0,
     sweep_option: Annotated[
         tuple[str, ...],
         "Values of an option of a method or model, chosen by validation for each row that has it; repeatable: all "
@@ -181,6 +187,7 @@ def table(
         data=paths,
         changes={option.replace("-", "_"): value for option, value in options.items()},
         seeds=seeds,
+        save_every_epochs=save_every_epochs,
         trials=trials,
         subset=subset,
         sweep=sweep,

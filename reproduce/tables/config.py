@@ -153,6 +153,7 @@ class TableConfig:
     sweep         training images of a sweep that chooses a row's ratio on a data set; 0: no sweep
     subset        training images; None for all      split      is evaluated      val_split  selects the epoch
     sweeps        "PART.OPTION" -> values among which each row that has it chooses, by validation
+    save_every_epochs   every Nth epoch of a training is kept; 0 for none
     c             candidates of a c-way choice on a data set that is not the papers'
     space, neighbours, min_count   of the graphs that rows share
     graphs        key -> existing graph of the training texts, used with its own space and neighbours
@@ -171,6 +172,7 @@ class TableConfig:
     sweeps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     split: str = "test"
     val_split: str = "val"
+    save_every_epochs: int = 0
     c: int = 20
     space: str = "doc2vec"
     neighbours: int = 200
