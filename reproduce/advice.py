@@ -41,8 +41,8 @@ def paragraph(report: Mapping[str, Any]) -> str:
     edge = "" if oracle["inner"] else " Its best rate was the smallest or the largest that was tried."
     sentences = [
         "Weights decide which pairs a model serves; they add nothing for free. On Flickr8k with planted topics "
-        f"({seeds} seeds, right choices among 20 in per cent, intervals of 95 %), weights that know the truth and count "
-        f"an abstract pair 3.2 times raise abstract pairs from {before:.1f} to {after:.1f} "
+        f"({seeds} seeds, right choices among 20 in per cent, intervals of 95 %), weights that know the truth and "
+        f"count an abstract pair 3.2 times raise abstract pairs from {before:.1f} to {after:.1f} "
         f"({_above(oracle, 'abstract')}) and change literal pairs by {_above(oracle, 'literal')}, all pairs by "
         f"{_above(oracle, 'all')}.{edge}"
     ]
@@ -55,8 +55,8 @@ def paragraph(report: Mapping[str, Any]) -> str:
         ]
         sentences.append(f"Weights by neighbours gave, against equal weights, {'; '.join(said)}.")
     sentences.append(
-        "So weight where people search for what pairs mean rather than for what is seen, and where you know which pairs "
-        "those are: from a person's labels, a section, a date."
+        "So weight where people search for what pairs mean rather than for what is seen, and where you know which "
+        "pairs those are: from a person's labels, a section, a date."
     )
     gained = [f"{MEASURED[row]} %" for row in finished if rows[row]["above uniform"]["abstract"]["low"] > 0]
     if gained:
@@ -64,8 +64,8 @@ def paragraph(report: Mapping[str, Any]) -> str:
     elif finished:
         sentences.append("None of these weights by neighbours had a gain on abstract pairs whose interval is above 0.")
     sentences.append(
-        "How strongly: start at an effective size of 95 % (`python -m reproduce.weights report` prints it), go on while "
-        "literal pairs of your validation split stay good enough, and compare with the same weights permuted "
+        "How strongly: start at an effective size of 95 % (`python -m reproduce.weights report` prints it), go on "
+        "while literal pairs of your validation split stay good enough, and compare with the same weights permuted "
         "(`control=permuted`)."
     )
     if finished:
