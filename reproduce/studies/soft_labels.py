@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -111,9 +112,10 @@ class Judged:
     def _run(self, folder: Path, row: str, setting: str, rate: float, seed: int) -> dict[str, float]:
         methods = [] if row == "host" else [method(row, setting, self.files)]
         given = flat_arguments(HOST.model, {**HOST.but(methods=methods, lr=rate).options})
-        st.train(
-            HOST.model, data=self.source, out=folder, run=st.RunConfig(seed=seed, resume=True), quiet=True, **given
-        )
+        running = st.RunConfig(seed=seed, resume=True)
+        run = st.train(HOST.model, data=self.source, out=folder, run=running, quiet=True, **given)
+        if run.record.status != "finished":
+            sys.exit(f"the training of {folder} was stopped; the same call resumes it")
         wanted = metrics_of(["recall@1", "recall@5", "recall@10", "asp:tfidf1", f"neighbours_kept:{self.graph}"])
         source = st.DataConfig(self.source.data, features=self.files[0], text_features=self.files[1])
         protocol = st.Protocol(bootstrap=0)
@@ -311,8 +313,8 @@ def main() -> None:
                 once(config.out / f"between-{archive}-{seed}.json", partial(interpolated, archive, config.out, seed))
                 for seed in config.seeds
             ]
-    (config.out / "soft_labels.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    (config.out / "soft_labels.md").write_text(page(result), encoding="utf-8")
+        (config.out / "soft_labels.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        (config.out / "soft_labels.md").write_text(page(result), encoding="utf-8")
     print(page(result))
 
 
