@@ -147,7 +147,6 @@ def table(
     Raises ArgumentError for a table that does not exist and for a malformed NAME=VALUE; RecipeError for unknown rows
     and options; and what reading, building and evaluating raise.
     """
-    from reproduce.tables.nulls import with_nulls
     from reproduce.tables.own_rows import read_code, with_own_rows
     from reproduce.tables.specification import tables
     from subtext.errors import ArgumentError
@@ -161,6 +160,8 @@ def table(
         raise ArgumentError("name a table; --list shows the tables")
     if name not in tables():
         raise ArgumentError(did_you_mean("table", name, tables()))
+    from reproduce.tables.nulls import with_nulls
+
     code = [read_code(Path(file)) for file in imported]
     chosen = with_nulls(with_own_rows(tables()[name], add_row, "".join(code)))
     options = _assignments("--set", changes)

@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import made_data
+import numpy as np
 import pytest
 from command import call, invoke
 
+from reproduce.tables.config import DataPaths, TableConfig
+from reproduce.tables.run import RowResult
+from reproduce.tables.sheet import sheet_of
+from reproduce.tables.specification import tables
 from subtext.recipes.catalogue import methods
 
 NAME = "cvprw2022_table2"
@@ -144,3 +149,28 @@ def test_options_are_swept_by_validation(made: Path, tmp_path: Path) -> None:
 def test_sweep_that_no_row_has_raises(sweep: str, sentence: str, made: Path, tmp_path: Path) -> None:
     answer = invoke(*words(made, tmp_path, "diversity"), "--sweep-option", sweep, "--plan")
     assert answer.exit_code in (1, 2) and sentence in answer.output
+
+
+def test_star_is_by_seeds_from_three_seeds_on(made: Path, tmp_path: Path) -> None:
+    """Trainings that spread widely have no star, however sure their queries are; two seeds speak for queries alone."""
+    table = tables()[NAME]
+    rows = table.select(["pvse", "mithun"])
+    config = TableConfig(NAME, table, rows, tmp_path, {"mine": DataPaths(made / "pairs.jsonl")}, c=3)
+    images = np.arange(200, dtype=np.int64)
+    noise = np.random.default_rng(0).normal(0, 0.01, (3, 200))
+
+    def result(lifts: tuple[float, ...]) -> RowResult:
+        values = np.stack([0.5 + lift + noise[seed] for seed, lift in enumerate(lifts)])
+        ways = ("image_to_text", "text_to_image")
+        figures = [dict.fromkeys(ways, float(row.mean())) for row in values]
+        queries, clusters = dict.fromkeys(ways, values), dict.fromkeys(ways, images)
+        return RowResult(figures={"question3": figures}, queries=queries, clusters=clusters)
+
+    def starred(*lifts: float) -> bool:
+        results = {("pvse", "mine"): result((0.0,) * len(lifts)), ("mithun", "mine"): result(lifts)}
+        line = sheet_of(config, results).lines[1]
+        test = next(cell.against for cell in line.cells if cell.ours)
+        assert test is not None and test.difference > 0.1
+        return test.sure
+
+    assert starred(0.1, 0.4) and not starred(0.01, 0.02, 0.6) and starred(0.2, 0.21, 0.2)
