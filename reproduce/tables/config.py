@@ -330,7 +330,7 @@ def reads_regions(row: Row) -> bool:
 def cells_of(file: Path) -> int:
     """How many first parts of each image are cells of a grid, in a file of `subtext data join`; 0 in any other."""
     file = file.expanduser()
-    if file.suffix != ".npz":
+    if file.suffix != ".npz" or not file.is_file():
         return 0
     with np.load(file, allow_pickle=False) as arrays:
         return int(arrays["cells"]) if "cells" in arrays.files else 0
