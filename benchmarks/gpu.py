@@ -4,11 +4,11 @@
     python -m benchmarks.gpu --device cpu --quick         # tries the script where there is no GPU
 
 Checked against the processor: every loss with its gradient, every similarity between regions and words, neighbour
-scores, and a training that is stopped and resumed. Timed in the same run: training steps of `pvse` and `dual` on features
-(the peer is a loop over a copy of the same modules, all inputs already on the device), and of `clip` with random weights
-of ViT-B/32's size on JPEGs (the peer is `transformers` with a DataLoader of as many workers, in the same half precision);
-DAA at B = 4,096 (the peer is the cube of all differences, in slices that fit); scores of SGRAF at COCO's size (the peer is
-a loop over captions, on a sample); images a second from a JPEG to a vector.
+scores, and a training that is stopped and resumed. Timed in the same run: training steps of `pvse` and `dual` on
+features (the peer is a loop over a copy of the same modules, all inputs already on the device), and of `clip` with
+random weights of ViT-B/32's size on JPEGs (the peer is `transformers` with a DataLoader of as many workers, in the
+same half precision); DAA at B = 4,096 (the peer is the cube of all differences, in slices that fit); scores of SGRAF
+at COCO's size (the peer is a loop over captions, on a sample); images a second from a JPEG to a vector.
 
 A part that fails is written down with its error, the others go on, and the script ends with 1.
 """
@@ -155,6 +155,7 @@ def losses(task: Task) -> dict[str, Any]:
 def kernels(task: Task) -> dict[str, Any]:
     """Similarities between regions and words, and neighbour scores: largest relative difference to the processor."""
     images, texts = regions_and_words(16, 32)
+    here = images.to(task.device), texts.to(task.device)
     torch.manual_seed(0)
     parts = {
         "scan, words ask": CrossAttention(attending="text_to_image"),
@@ -167,13 +168,13 @@ def kernels(task: Task) -> dict[str, Any]:
     for name, part in parts.items():
         part.eval()
         right = matrix(part, images, texts)
-        found[name] = apart(matrix(copy.deepcopy(part).to(task.device), images, texts), right)
+        found[name] = apart(matrix(copy.deepcopy(part).to(task.device), *here), right)
     bank = nn.functional.normalize(torch.randn(2000, 64), dim=1)
     lists = torch.stack([torch.randperm(2000)[:100] for _ in range(2000)])
     right = neighbour_scores(bank, lists)
-    here = neighbour_scores(bank.to(task.device), lists.to(task.device))
+    ours = neighbour_scores(bank.to(task.device), lists.to(task.device))
     for name in ("diversity", "discrepancy"):
-        found[f"{name} of neighbours"] = apart(getattr(here, name), getattr(right, name))
+        found[f"{name} of neighbours"] = apart(getattr(ours, name), getattr(right, name))
     return {"relative difference": found}
 
 
@@ -402,8 +403,7 @@ def sgraf(task: Task) -> dict[str, Any]:
     images, texts = regions_and_words(count, 5 * count)
     found: dict[str, Any] = {"images": count, "texts": 5 * count, "texts of the peer": sample}
     for name, part, loop in (("saf", Saf(), plain_saf), ("sgr", Sgr(), plain_sgr)):
-        here = part.eval().to(task.device)
-        there = replace(images, vectors=images.vectors.to(task.device), parts=images.parts.to(task.device))
+        here, there = part.eval().to(task.device), images.to(task.device)
         last: dict[str, Tensor] = {}
 
         def ours(here: nn.Module = here, last: dict[str, Tensor] = last) -> None:
@@ -413,9 +413,7 @@ def sgraf(task: Task) -> dict[str, Any]:
             with torch.inference_mode():
                 columns = []
                 for row in range(sample):
-                    text = one_text(texts, row)
-                    moved = replace(text, vectors=text.vectors.to(task.device), parts=text.parts.to(task.device))
-                    columns.append(loop(here, there, moved))
+                    columns.append(loop(here, there, one_text(texts, row).to(task.device)))
                 last["peer"] = torch.stack(columns, dim=1).cpu()
 
         seconds = task.timed({"ours": ours, "peer": peer}, repeats=1)
