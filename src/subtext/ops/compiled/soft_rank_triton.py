@@ -24,16 +24,16 @@ _BLOCK = 64
 
 
 @no_type_check
-def _tile(
-    values: Any,
-    weights: Any,
-    levels: Any,
-    totals: Any,
-    value_count: Any,
-    level_count: Any,
+def _tile(  # noqa: ANN202 (Triton compiles annotations, and knows no name but its own)
+    values,
+    weights,
+    levels,
+    totals,
+    value_count,
+    level_count,
     SLOPE: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
+    BLOCK: tl.constexpr,  # noqa: ANN001
+):
     """The sums of BLOCK levels of one row over all of its values; both come divided by the temperature."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
