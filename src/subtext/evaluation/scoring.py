@@ -39,8 +39,8 @@ TILE = 64
 FEW = 16
 """Texts a tile where regions and words are compared: each brings many words, and only texts of one length share a tile.
 """
-GPU_TILE, GPU_FEW = 128, 64
-"""The same on a GPU, which a small tile leaves idle."""
+GPU_FEW = 64
+"""The same on a GPU, which a few texts leave idle."""
 REGION_STEP = 4
 """In the exact way images are padded to a multiple of so many regions; texts keep their own number of words."""
 
@@ -170,15 +170,15 @@ def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tens
     """Scores in tiles of TILE x TILE, or TILE x FEW, padded at the ends; gathered on the device, for a GPU to go on."""
     device = device_of(similarity, images)
     columns = list(_alike(texts, 1))
-    side, few = (GPU_TILE, GPU_FEW) if device.type == "cuda" else (TILE, FEW)
-    across = side if similarity.indexable or texts.parts is None else few
+    few = GPU_FEW if device.type == "cuda" else FEW
+    across = TILE if similarity.indexable or texts.parts is None else few
     prepare = getattr(similarity, "prepare", None)
     matrix: Tensor | None = None
     for rows, group in _alike(images, REGION_STEP):
-        for top in range(0, len(group), side):
-            upper = _tile(group, top, side).to(device)
+        for top in range(0, len(group), TILE):
+            upper = _tile(group, top, TILE).to(device)
             prepared = () if prepare is None else (prepare(upper),)
-            target_rows = rows[top : top + side, None].to(device)
+            target_rows = rows[top : top + TILE, None].to(device)
             for target_columns, words in columns:
                 for start_column in range(0, len(words), across):
                     block = similarity(upper, _tile(words, start_column, across).to(device), *prepared)
