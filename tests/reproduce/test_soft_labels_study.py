@@ -11,7 +11,7 @@ import pytest
 
 import subtext as st
 from reproduce.studies import soft_labels
-from reproduce.studies.soft_labels import PARTS, Judged, apart, method, page, settings
+from reproduce.studies.soft_labels import PARTS, Judged, apart, method, page, settings, spaced
 from subtext.recipes.catalogue import methods, read_method
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +36,18 @@ def test_settings_are_valid_and_at_both_published_scales(tmp_path: Path) -> None
     assert [float(plain[name]) for name in ("weight", "within_weight")] == [0.1, 0.5]
     assert [float(coded[name]) for name in ("weight", "within_weight")] == pytest.approx([25.6, 128.0])
     assert soft_labels.HOST.options["batch_size"] == 256, "by which the released code divides once more"
-    assert float(read_method(method("across", "x 16, 0.1, 0.1", files))[1]["within_weight"]) == 0
-    assert float(read_method(method("within", "x 16, 0.1, 0.1", files))[1]["weight"]) == 0
+    assert float(read_method(method("across", "x 256, 0.1, 0.1", files))[1]["within_weight"]) == 0
+    assert float(read_method(method("within", "x 256, 0.1, 0.1", files))[1]["weight"]) == 0
+
+
+def test_training_images_are_evenly_spaced(tmp_path: Path) -> None:
+    rows = [{"image": f"{number}", "split": "val" if number == 3 else "train"} for number in range(11)]
+    made_data.write_rows(tmp_path / "all.jsonl", rows)
+    lines = spaced(tmp_path / "all.jsonl", tmp_path / "few.jsonl", 4).read_text().splitlines()
+    assert [json.loads(line)["image"] for line in lines] == ["0", "3", "4", "7", "10"]
+    assert (
+        spaced(tmp_path / "all.jsonl", tmp_path / "few.jsonl", 99).read_text() == (tmp_path / "all.jsonl").read_text()
+    )
 
 
 def test_interval_is_by_t_over_seeds() -> None:
@@ -77,5 +87,5 @@ def test_rows_are_searched_then_trained_and_read_again(monkeypatch: pytest.Monke
     assert not [path for path in (tmp_path / "out" / "openstax").iterdir() if (path / "run.json").is_file()]
     monkeypatch.setattr(Judged, "_run", lambda *_: pytest.fail("a finished run is read"))
     assert Judged("openstax", tmp_path / "out").judge([0]) == found
-    said = page({"first": 2000, "soft labels": {"openstax": found}, "interpolation": {}})
+    said = page({"soft labels": {"openstax": found}, "interpolation": {}})
     assert "## openstax, test" in said and f"{found['rows']['both']['runs'][0]['rsum']:.1f} [" in said
