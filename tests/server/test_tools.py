@@ -48,9 +48,9 @@ def called(server: Any, name: str, **arguments: Any) -> Any:
 
 @contextmanager
 def tools(library: Path, *where: str, **changes: Any) -> Iterator[Any]:
-    state = ServerState(served_index.settings(library, log="", **changes))
+    state = ServerState(served_index.settings(library, log="", where=where, **changes))
     try:
-        yield tool_server(state, where)
+        yield tool_server(state)
     finally:
         state.close()
 

@@ -451,6 +451,9 @@ def add_items(
 ) -> schemas.ChangeResult:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
     library, uploads = server.library(addition.index), []
+    if server.settings.where:
+        sentence = "this server shows a part of its libraries (--where), and adds nothing: an id may be taken unseen"
+        raise Refusal(HTTPStatus.FORBIDDEN, sentence)
     for item in addition.items:
         try:
             data = base64.b64decode(item.image, validate=True)
@@ -478,7 +481,7 @@ def delete_items(
 ) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
-    with changing(library.store, "delete", library.storage_dir) as writer:
+    with changing(library.store.whole, "delete", library.storage_dir) as writer:
         with library.store.reading() as view:
             known = view.resolve(deletion.target, deletion.ids)
             keys = view.keys_of(deletion.target, list(known.values()))

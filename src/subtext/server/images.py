@@ -81,7 +81,7 @@ class Thumbnails:
         if not rows:
             raise Refusal(HTTPStatus.NOT_FOUND, "there is no such image in this library")
         name, path, content = rows[0].id, rows[0].path, rows[0].content
-        storage = storage_of(store, self.storage_dir)
+        storage = storage_of(store.whole, self.storage_dir)
         if storage is None:
             return self._encode(Path(store.manifest.root), path, size), True
         file = storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"

@@ -66,6 +66,12 @@ def serve(
     read_token_file: Annotated[
         str | Path | None, "File with the token that every request needs.", _FILE, OptionGroup("Access")
     ] = None,
+    where: Annotated[
+        tuple[str, ...],
+        "Condition on the metadata that every item must meet: others are not there; repeatable.",
+        Metavar("CONDITION"),
+        OptionGroup("Access"),
+    ] = (),
     max_body: Annotated[int, "MB per request.", Interval(1), _LIMITS] = 20,
     max_pixels: Annotated[int, "Million pixels per image.", Interval(1), _LIMITS] = 50,
     rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Interval(0), _LIMITS] = 20.0,
@@ -100,6 +106,7 @@ def serve(
         workers: Processes; 1 or more.
         token_file: File whose first line is the token for /add and /delete. Default: no changes allowed.
         read_token_file: File with the token that every request needs.
+        where: Conditions on the metadata that every item must meet: others are not there, and nothing can be added.
         max_body: MB per request; 1 or more.
         max_pixels: Million pixels per image; 1 or more.
         rate: Average requests per second and client; 0 for no limit.
@@ -151,6 +158,7 @@ def serve(
             port=port,
             allowed_hosts=allowed_host,
             workers=workers,
+            where=(where,) if isinstance(where, str) else tuple(where),
             token=_token(token_file, "token_file"),
             read_token=_token(read_token_file, "read_token_file"),
             image_folders=tuple(absolute(folder) for folder in image_folder),

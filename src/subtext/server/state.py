@@ -19,6 +19,7 @@ from subtext.api.load import open_run
 from subtext.api.search import open_index
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
+from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.manifest import Revision
 from subtext.retrieval.rerank import Reranker
@@ -26,6 +27,7 @@ from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.registry import store_class
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import ADDED, remove_traces
+from subtext.retrieval.visible import VisibleStore
 from subtext.server.decoding import Decoder
 from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
@@ -300,7 +302,7 @@ class Library:
         self._checked = time.monotonic()
         self._swept: Revision | None = None
         self._reopening = threading.Lock()
-        store, limits = self._index.store, settings.limits
+        store, limits = self._index.store.whole, settings.limits
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
@@ -314,6 +316,8 @@ class Library:
         """The index that is now at its place, and what depends on it."""
         index = self._open()
         store = index.store
+        if conditions := as_conditions(self._settings.where):
+            index = Index(VisibleStore(store, conditions), index.model)
         storage_of(store, self.storage_dir)  # Raises for an index with links in it.
         self.home = Path(store.path) if isinstance(store, Folder) else self.storage_dir
         added = [] if self.home is None else [self.home / ADDED]
@@ -350,7 +354,7 @@ class Library:
 
     @property
     def store(self) -> Store:
-        """The index's store."""
+        """The index's store, to read; what changes it takes the whole one (`Store.whole`)."""
         return self.index.store
 
     def sweep(self, deleted: Mapping[str, Sequence[str]]) -> None:
@@ -359,7 +363,7 @@ class Library:
         Args:
             deleted: See `remove_traces`; the index names their texts, and other deleted items.
         """
-        store = self._index.store
+        store = self._index.store.whole
         if self.storage_dir is not None and not isinstance(store, Folder):
             with store.reading() as view:
                 hashes = [bytes(digest).hex() for (digest,) in view.records("deleted")]

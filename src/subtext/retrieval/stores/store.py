@@ -244,6 +244,11 @@ class View(ABC):
         """
 
     @property
+    def whole(self) -> View:
+        """The index with items that this view hides; most views hide none. See `retrieval.visible`."""
+        return self
+
+    @property
     def space_counts(self) -> dict[Space, int]:
         """Number of items of each space that the index has vectors of."""
         return {
@@ -868,6 +873,11 @@ class Store(ABC):
             SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
+
+    @property
+    def whole(self) -> Store:
+        """The index with items that this store hides; most stores hide none. See `retrieval.visible`."""
+        return self
 
     @property
     def text_side(self) -> Path | None:
