@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import coloured_images
@@ -18,6 +19,7 @@ from starlette.routing import Route
 
 from subtext.errors import SubtextError
 from subtext.retrieval.condition import as_conditions
+from subtext.retrieval.lists import change_lists, new_list
 from subtext.retrieval.neighbours import near_of
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.visible import VisibleStore
@@ -26,6 +28,8 @@ OPEN = "rights = open"
 HIDDEN = [name for number, name in enumerate(coloured_images.COLOURS) if number % 3 == 1]
 SECRETS = [*HIDDEN, "quetzal", "zanzibar", "donor", "closed", "1911"]
 """Ids of hidden images, a word of their texts, and a field and values that only they have."""
+LINKS = ("a" * 16, "b" * 16)
+"""Lists of an open and a hidden image, and of hidden ones alone."""
 PICTURE = {"Content-Type": "image/png"}
 
 
@@ -43,6 +47,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, encoder in (("alone", "none"), ("read", tiny_models.bert(folder / "encoder"))):
         options = ["--run", folder / "run", "--split", "all", "--text-encoder", encoder, "-q"]
         call("index", "build", folder / name, *options)
+        with open_store(folder / name).writing("list") as writer:
+            mixed, closed = new_list("both", ["red", "green"]), new_list("closed", HIDDEN, "quetzal")
+            own = [replace(one, link=link) for one, link in zip((mixed, closed), LINKS, strict=True)]
+            change_lists(writer, lambda _, own=own: own)
     call("index", "restore", folder / "alone", folder / "without")
     call("index", "delete", folder / "without", *HIDDEN)
     return folder
@@ -120,6 +128,14 @@ def requests(name: str) -> dict[str, list[Asked]]:
         ],
         "GET /item": [ask("/item", id=name), ask("/item", id=f"{name}/0", target="texts"), ask("/item", id="red")],
         "GET /thumbnail": [ask("/thumbnail", id=name), ask("/thumbnail", id=name.upper(), size=96)],
+        "GET /lists": [ask("/lists")],
+        "GET /lists/{link}": [ask(f"/lists/{link}") for link in LINKS],
+        "POST /lists": [("/lists", {"json": {"name": "new", "ids": ["red", name]}, **writes})],
+        "PUT /lists/{link}": [
+            (f"/lists/{LINKS[0]}", {"json": {"ids": ["red", name]}, **writes}),
+            (f"/lists/{LINKS[1]}", {"json": {"name": "mine"}, **writes}),
+        ],
+        "DELETE /lists/{link}": [(f"/lists/{LINKS[1]}", writes)],
         "POST /score": [("/score", {"json": {"q": "a square", "ids": ["red", name]}})],
         "POST /add": [("/add", {"json": {"items": [served_index.item(name)]}, **writes})],
         "POST /delete": [
@@ -173,7 +189,9 @@ def test_every_route_answers_as_if_hidden_items_had_been_deleted(place: Path) ->
         served_index.client(place / "without") as without,
     ):
         ours, wanted = answers(shown, "green"), answers(without, "green")
-    different = {"GET /libraries", "POST /add", "GET /openapi.json"}
+    # The list of deleted images stays, as an empty one.
+    lists = {route for route in ours if "/lists" in route}
+    different = {"GET /libraries", "POST /add", "GET /openapi.json", *lists}
     for route in ours.keys() - different:
         for (status, body), (wanted_status, wanted_body), asked in zip(
             ours[route], wanted[route], requests("green")[route], strict=True

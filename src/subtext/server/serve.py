@@ -7,6 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from subtext.api.options import Device, Quiet
 from subtext.errors import ArgumentError, RequirementError, Setting
@@ -207,8 +208,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
     options = server_options(settings)
-    name = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
-    address = f"http://{name}:{settings.port}/ (Ctrl-C stops it)"
+    address = address_lines(settings)
     if settings.workers == 1:
         app = build(settings)
         state: ServerState = app.state.server
@@ -223,6 +223,30 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         say(f"{names}: {settings.workers} processes\n{address}", quiet=quiet)
         target = "subtext.server.application:from_environment"
         uvicorn.run(target, factory=True, workers=settings.workers, **options)
+
+
+def address_lines(settings: Settings) -> str:
+    """The addresses that a browser opens, for the terminal; a token stands behind the # of a link, which is never sent.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        A line for the page, and one for each token.
+    """
+    name = settings.host
+    if name in ("127.0.0.1", "::1"):
+        name = "localhost"
+    elif settings.allowed_hosts:
+        name = settings.allowed_hosts[0]  # It answers to no other name.
+    elif name in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    name = f"[{name}]" if ":" in name and not name.startswith("[") else name
+    address = f"http://{name}:{settings.port}/"
+    lines = [f"{address} (Ctrl-C stops it)"]
+    lines += [f"{address}#token={quote(settings.token)} (for whoever may change it)"] if settings.token else []
+    lines += [f"{address}#token={quote(settings.read_token)} (for readers)"] if settings.read_token else []
+    return "\n".join(lines)
 
 
 def server_options(settings: Settings) -> dict[str, Any]:

@@ -486,6 +486,7 @@ def move_index(
     """
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
+    from subtext.retrieval.lists import copy_lists
     from subtext.retrieval.machine_texts import copy_machine_texts
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
@@ -523,6 +524,7 @@ def move_index(
             "that it was made of; add them again from one, or drop them (--drop-missing)"
         )
     with new.writing("move") as writer:
+        copy_lists(store, writer)
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
         refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
