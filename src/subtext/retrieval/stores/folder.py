@@ -753,11 +753,11 @@ class FolderWriter(SqlWriter):
         Returns:
             Number of deleted items of each side, and the number of the job.
         """
-        for name in sorted(change.documents, reverse=True):
-            write_text(self.inner / DOCUMENTS[name], change.documents[name])
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         if change.since not in (None, self.manifest.change):
             raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
+        for name in sorted(change.documents, reverse=True):
+            write_text(self.inner / DOCUMENTS[name], change.documents[name])
         with self.store.reading() as view:
             sides, change = view.sides, self._with_owners(view, change)
             replaced: dict[Space, list[str]] = {change.side: [entry.id for entry in change.entries]}
