@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,18 @@ from PIL import Image
 
 from subtext.core import Embeddings
 from subtext.curation.copies import HELD_OUT, find_copies, numbered, stays
-from subtext.curation.kinds import KINDS, Kinds, align, aligned, chance_links, kinds_of, near_links, surroundings
+from subtext.curation.kinds import (
+    KINDS,
+    ExchangeTest,
+    Kinds,
+    align,
+    aligned,
+    chance_links,
+    exchange_test,
+    kinds_of,
+    near_links,
+    surroundings,
+)
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.image_files import open_image
@@ -25,6 +36,7 @@ from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph
 from subtext.ops.roc import auc
+from subtext.text_helpers import counted
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
 FEWEST = 50

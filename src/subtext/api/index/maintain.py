@@ -17,7 +17,7 @@ from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
 from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, table
-from subtext.settings import Metavar, OptionGroup, command
+from subtext.settings import Flag, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
@@ -624,8 +624,10 @@ class CalibrationReport(Report):
 @command(defaults=DEFAULTS)
 def calibrate_index(
     index: IndexArgument,
+    data: Annotated[
+        str | Path | Dataset | Rows, "Data set of the held-out pairs.", Flag("--data"), _HELD_OUT_PAIRS, Metavar("DATA")
+    ],
     *,
-    data: Annotated[str | Path | Dataset | Rows, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
         bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS
