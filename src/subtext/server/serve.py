@@ -188,7 +188,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
 
         from subtext.server.application import SETTINGS, build
         from subtext.server.monitoring import MULTIPROCESS
-        from subtext.server.state import ServerState
+        from subtext.server.state import ServerState, pictures_of
     except ModuleNotFoundError as problem:
         raise RequirementError(
             f"serving needs the package '{problem.name}', which is not installed; {install_hint('serve')}"
@@ -208,6 +208,9 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
     options = server_options(settings)
+    for name, pictures in pictures_of(settings).items():
+        if pictures.sentence:
+            say(f"{name}: {pictures.sentence}", quiet=quiet)
     address = address_lines(settings)
     if settings.workers == 1:
         app = build(settings)

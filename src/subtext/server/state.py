@@ -22,9 +22,10 @@ from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.manifest import Revision
+from subtext.retrieval.pictures import MissingPictures, missing_pictures
 from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.registry import store_class
+from subtext.retrieval.stores.registry import open_store, store_class
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import ADDED, remove_traces
 from subtext.retrieval.visible import VisibleStore
@@ -280,6 +281,42 @@ class Batcher:
         return batch
 
 
+def image_roots(store: Store, home: Path | None, more: Sequence[str]) -> list[Path]:
+    """The folders whose images may be shown.
+
+    Args:
+        store: The index.
+        home: Folder of its uploads; None for none.
+        more: Further folders.
+
+    Returns:
+        Resolved paths.
+    """
+    added = [] if home is None else [home / ADDED]
+    return [folder.resolve() for folder in (Path(store.manifest.root), *added, *map(Path, more))]
+
+
+def pictures_of(settings: Settings) -> dict[str, MissingPictures]:
+    """The images of each index that have no picture to show; no model is opened.
+
+    Args:
+        settings: The settings of the server.
+
+    Returns:
+        Name of the library -> the counts.
+    """
+    found = {}
+    for index in settings.indexes:
+        whole, name = open_store(index), store_class(index).name_of(index)
+        conditions = as_conditions(settings.where)
+        store = VisibleStore(whole, conditions) if conditions else whole
+        storage = Path(settings.storage_dir) / name if settings.storage_dir else None
+        home = Path(whole.path) if isinstance(whole, Folder) else storage
+        roots = image_roots(store, home, settings.image_folders)
+        found[name] = missing_pictures(store, within=roots, storage=storage)
+    return found
+
+
 class Library:
     """An index that is served, opened again when it changes, with its thumbnails, uploads and query batches.
 
@@ -320,9 +357,9 @@ class Library:
             index = Index(VisibleStore(store, conditions), index.model)
         storage_of(store, self.storage_dir)  # Raises for an index with links in it.
         self.home = Path(store.path) if isinstance(store, Folder) else self.storage_dir
-        added = [] if self.home is None else [self.home / ADDED]
-        folders = [Path(store.manifest.root), *added, *map(Path, self._settings.image_folders)]
-        self.thumbnails = Thumbnails(folders, self.storage_dir, self._decoder)
+        self.thumbnails = Thumbnails(
+            image_roots(store, self.home, self._settings.image_folders), self.storage_dir, self._decoder
+        )
         return index
 
     @property

@@ -486,6 +486,7 @@ def advice(store: Store) -> list[str]:
     Returns:
         A sentence per recommended step; empty if there is none.
     """
+    from subtext.retrieval.pictures import missing_pictures
     from subtext.retrieval.stores.item import SIDES
 
     with store.reading() as view:
@@ -504,8 +505,10 @@ def advice(store: Store) -> list[str]:
                 reasons.append(f"{side} lie in {facts['segments'][side]} segments")
         if facts["earlier_stores"] and os.access(store.path, os.W_OK):
             reasons.append(f"vectors of an earlier model are still there ({', '.join(facts['earlier_stores'])})")
+    pictures = missing_pictures(store).sentence
     command = f"`subtext index compact {shlex.quote(str(store.path))}`"
-    return [f"{command} is worth while: {'; '.join(reasons)}"] if reasons else []
+    steps = [f"{command} is worth while: {'; '.join(reasons)}"] if reasons else []
+    return [*steps, *([pictures] if pictures else [])]
 
 
 def vector_shape(manifest: Manifest) -> str:
