@@ -236,15 +236,22 @@ def exchanged(noise: float, count: int = 600, wrong: int = 40) -> tuple[judging.
     return judged, np.isin(np.arange(count), rows)
 
 
-def test_exchanged_captions_come_first_also_where_no_kind_is_named():
-    """With a weak model the order tells them, and the kinds do not: then none is named, and none is left out."""
-    judged, wrong = exchanged(noise=0.45)
+def test_exchanged_captions_come_first():
+    judged, wrong = exchanged(noise=0.22)
     rank = np.array(judged.columns["rank"])
     assert sorted(rank) == list(range(1, 601))
-    assert auc(-rank.astype(float), wrong) > 0.9 and wrong[rank <= 40].sum() >= 20
+    assert auc(-rank.astype(float), wrong) > 0.95 and wrong[rank <= 40].sum() >= 26
+    assert judged.test is not None and judged.test.exchanged == 40
+    assert judged.test.in_worst_fifth >= 35 and judged.test.area > 0.95
+
+
+def test_no_kind_is_named_where_exchanged_captions_are_not_found():
+    """With a weaker model the order still tells most of them, and the kinds do not: none is named, none left out."""
+    judged, wrong = exchanged(noise=0.3)
+    rank = np.array(judged.columns["rank"])
+    assert auc(-rank.astype(float), wrong) > 0.8 and wrong[rank <= 40].sum() >= 15
     test = judged.test
     assert test is not None and test.exchanged == 40 and not test.names_kinds
-    assert test.among_worst >= 15 and test.area > 0.85
     assert f"of 40 captions that were exchanged as a test, {test.called} would be called" in judged.how["kinds"]
     assert set(judged.columns["kind"]) == {None} == set(judged.columns["mismatched"])
     assert not any(left_out(judged, ["mismatched"]))

@@ -370,8 +370,8 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         lines.append(f"{'note' if report['order'] else 'warning'}: {cannot}")
     if order := report["order"]:
         lines.append(
-            f"order: of {counted(order['exchanged'], 'caption')} exchanged as a test, {order['among_worst']:,} stand "
-            f"among as many pairs that fit worst (area under the curve {order['area']:.2f})"
+            f"order: of {counted(order['exchanged'], 'caption')} exchanged as a test, {order['in_worst_fifth']:,} "
+            f"stand in the fifth of the pairs that fits worst (area under the curve {order['area']:.2f})"
         )
     if report["leaks"]:
         lines.append(f"leaks: {counted(report['leaks'], 'pair')} with a copy in a held-out split")

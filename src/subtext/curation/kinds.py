@@ -260,13 +260,13 @@ class ExchangeTest:
     Attributes:
         exchanged: Pairs whose captions were exchanged.
         called: Those of them that are called mismatched.
-        among_worst: Those of them that stand among as many pairs that fit worst.
+        in_worst_fifth: Those of them that stand in the fifth of all pairs that fits worst.
         area: Area under the curve of the order, of exchanged against other pairs.
     """
 
     exchanged: int
     called: int
-    among_worst: int
+    in_worst_fifth: int
     area: float
 
     @property
@@ -343,7 +343,7 @@ def exchange_test(
     kinds = kinds_of(mixed, chance[used[count:]], neighbour_scores)
     exchanged = np.zeros(len(mixed), dtype=np.bool_)
     exchanged[rows] = True
-    worst = np.argsort(mixed, kind="stable")[:count]
+    worst = np.argsort(mixed, kind="stable")[: len(mixed) // 5]
     called = kinds.likeliest[rows] == KINDS.index("mismatched")
     return ExchangeTest(count, int(called.sum()), int(exchanged[worst].sum()), auc(-mixed, exchanged))
 
