@@ -22,7 +22,7 @@ const told=Object.entries(counts).map(([mark,many])=>', '+many+' '+mark).join(''
 count.textContent=shown+' of '+every.length+' shown'+told;}
 list.addEventListener('click',event=>{
 const button=event.target.closest('button');if(!button)return;
-const pair=button.closest('li'),now=marked(pair)===button.dataset.mark?'':button.dataset.mark;
+const pair=button.closest('li'),mark=button.dataset.mark,now=marked(pair)===mark&&!pair.dataset.first?'':mark;
 marks[named(pair)]=now;
 try{localStorage.setItem(place,JSON.stringify(marks));}catch{/* Forbidden, or full. */}
 for(const other of pair.querySelectorAll('button'))other.setAttribute('aria-pressed',other.dataset.mark===now);
