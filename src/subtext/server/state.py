@@ -308,7 +308,7 @@ def pictures_of(settings: Settings) -> dict[str, MissingPictures]:
     found = {}
     for index in settings.indexes:
         whole, name = open_store(index), store_class(index).name_of(index)
-        conditions = as_conditions(settings.where)
+        conditions = as_conditions(settings.where, certain=True)
         store = VisibleStore(whole, conditions) if conditions else whole
         storage = Path(settings.storage_dir) / name if settings.storage_dir else None
         home = Path(whole.path) if isinstance(whole, Folder) else storage
@@ -353,7 +353,7 @@ class Library:
         """The index that is now at its place, and what depends on it."""
         index = self._open()
         store = index.store
-        if conditions := as_conditions(self._settings.where):
+        if conditions := as_conditions(self._settings.where, certain=True):
             index = Index(VisibleStore(store, conditions), index.model)
         storage_of(store, self.storage_dir)  # Raises for an index with links in it.
         self.home = Path(store.path) if isinstance(store, Folder) else self.storage_dir
