@@ -661,7 +661,7 @@ def score(
     )
     kinds = (
         "looseness: 1 - probability of being literal, among these pairs"
-        if len(rows) >= FEWEST and rows[0]["kind"] is not None
+        if len(rows) >= FEWEST and rows[0]["looseness"] is not None
         else "alignment not reported: the model cannot separate these pairs from random ones"
         if len(rows) >= FEWEST
         else f"alignment not reported: it needs {FEWEST} pairs or more"
@@ -680,7 +680,8 @@ def scored(
 
     similarity   cosine of the most similar views, as an index of the model has it (`Model.to_indexable`)
     probability  that the pair is right, if half of all pairs are random
-    looseness    1 - P(literal), and the kind, in comparison with the other pairs
+    looseness    1 - P(literal), and the kind, in comparison with the other pairs; no kind where a test does not
+                 support that, see `kinds.ExchangeTest`
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
 
     Args:
@@ -700,7 +701,9 @@ def scored(
     images, texts = opened.embed(work)
     has_many = len(pairs.links) >= FEWEST
     neighbours = graph_of(pairs, graph, quiet=work.quiet) if has_many else None
-    columns, _, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
+    columns, kinds, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
+    if kinds is not None and kinds.test is not None and not kinds.test.names_kinds:
+        columns["kind"] = [None] * len(pairs.links)
     cosines = np.array(columns["cosine"])
     likely = [None] * len(cosines) if calibration is None else calibration.curve(cosines).tolist()
     spread = opened.model.image.uncertainty(images), opened.model.text.uncertainty(texts)
