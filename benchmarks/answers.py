@@ -149,7 +149,7 @@ def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any
         truth = np.searchsorted(among, [own[row["id"]] for row in test])
         for row in test:
             part = engine.part_of_text(view, "images", row["captions"][0])
-            found = Gatherer(view, "images", FIXED).gather([part], count=max(DEPTHS)).parts[0]
+            found = Gatherer(view, "images", FIXED).gather([part], count=len(keys)).parts[0]
             for signal in SIGNALS:
                 values, moments = found.values.get(signal), found.moments.get(signal)
                 missing = values is None or moments is None

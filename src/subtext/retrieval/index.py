@@ -358,11 +358,11 @@ class Index:
             modality, single = parts[0].modality, len(parts) == 1
             combined = CombinedQuery(parts, None if single else confidence.background(side))
             if gatherer is not None:
-                scored = gatherer.gather(parts, count=depth, among=among)
                 examples = [part.key for part in parts if part.key is not None]
-                having = scored.with_words()
+                having, first = gatherer.with_words(parts), phrased(view, query)
                 chosen = among if having is None else having if among is None else np.intersect1d(having, among)
-                result = scored.best(depth, among=chosen, without=examples, first=phrased(view, query))
+                scored = gatherer.gather(parts, count=depth, among=chosen, without=examples, first=first)
+                result = scored.best(depth, among=chosen, without=examples, first=first)
                 if single and side == "images" and not query.signals:
                     judgement, by_pixels = self._judged(view, ranker, confidence, scored)
             else:

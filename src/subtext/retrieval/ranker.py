@@ -190,7 +190,7 @@ class Weights:
         weights, amounts = dict[Signal, NDArray[np.float64]](), dict[Signal, NDArray[np.float64]]()
         for signal, values in deviations.items():
             lacks = np.isnan(values)
-            weight = np.full(values.shape, self.full.get(signal, 0.0))
+            weight = np.full(values.shape, self.full.get(signal, 0.0), dtype=values.dtype)
             if bare is not None and signal not in OWN:
                 weight[bare] = self.bare.get(signal, 0.0)
             amount = weight * values

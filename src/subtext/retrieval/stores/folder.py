@@ -535,17 +535,17 @@ class FolderView(SqlView):
         """
         return self.sides[side].live
 
-    def scores(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def scores(
+        self, space: Space, vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
         """The scores of all items of a space; see `View.scores`.
-
-        Sums are of float32, and may differ in the last digit with the place of a row.
 
         Args:
             space: One of `SPACES`.
             vectors: (L D) float32 of one query.
 
         Returns:
-            (N) keys of items, ascending, and (N) float32 scores.
+            (N) keys of items, ascending, (N) float32 scores, and (N) float32 by how much each may be off.
         """
         table, name = self.sides[space], f"order of {space}"
         if name not in self.cache:
@@ -558,10 +558,12 @@ class FolderView(SqlView):
             starts = np.searchsorted(keys[order], rows)
             self.cache[name] = owners, places[order][starts[:, None] + np.arange(table.views)]
         owners, places = self.cache[name]
-        every = [np.zeros(0, dtype=np.float32)]
-        every += [(segment.vectors @ vectors.T).max(axis=1) for segment in table.segments if len(segment)]
-        scores = np.concatenate(every)[places]
-        return owners, scores[:, 0] if table.views == 1 else scores.max(axis=1)
+        nothing = np.zeros(0, dtype=np.float32)
+        found = [(nothing, nothing), *(segment.scan(vectors) for segment in table.segments if len(segment))]
+        scores, errors = (np.concatenate(own)[places] for own in zip(*found, strict=True))
+        if table.views == 1:
+            return owners, scores[:, 0], errors[:, 0]
+        return owners, scores.max(axis=1), errors.max(axis=1)
 
     def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
         """The items of a side that contain some of the words; see `View.search_words`.
@@ -575,7 +577,9 @@ class FolderView(SqlView):
             (key of the item, BM25 score), best first.
         """
         if side == "images":
-            return self._search_names(words, top)
+            keys, named = self._named_scores(Counter(query_words(words)))
+            best = np.lexsort((keys, -named))[:top]
+            return list(zip(keys[best].tolist(), named[best].tolist(), strict=True))
         tokens = " OR ".join(map(_quoted, query_words(words)))
         statement = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY bm25(words), rowid LIMIT ?"
         rows = self.tables.run(statement, tokens, -1 if top is None else top) if tokens else []
@@ -590,9 +594,8 @@ class FolderView(SqlView):
                 self.cache[f"word {word}"] = rows
         return rows
 
-    def _search_names(self, words: str, top: int | None) -> list[tuple[int, float]]:
-        """The images that contain some of the words in their id, file name or metadata."""
-        counts = Counter(query_words(words))
+    def _named_scores(self, counts: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Keys, ascending, and BM25 of the images that have some words in their id, file name or metadata."""
         found = {word: self._named(word) for word in counts}
         keys = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(rows[:, 0] for rows in found.values())]))
         times, lengths = np.zeros((len(counts), len(keys)), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
@@ -600,8 +603,7 @@ class FolderView(SqlView):
             places = np.searchsorted(keys, own[:, 0])
             times[row, places], lengths[places] = own[:, 1], own[:, 2]
         number, total = self.counts["images"], self.tables.state("image_words")
-        scores = bm25(times, lengths, weights=list(counts.values()), number=number, total=total)
-        return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
+        return keys, bm25(times, lengths, weights=list(counts.values()), number=number, total=total)
 
     def word_scores(self, side: Side, words: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """BM25 of all items of a side that contain some of the words; see `View.word_scores`.
@@ -617,7 +619,9 @@ class FolderView(SqlView):
             (M) int64 keys, ascending, and (M) scores.
         """
         name = "words of texts"
-        if side == "images" or self.counts[side] > COUNTED:
+        if side == "images":
+            return self._named_scores(dict.fromkeys(query_words(words), 1))
+        if self.counts[side] > COUNTED:
             return super().word_scores(side, words)
         if name not in self.cache:
             rows = self.tables.run("SELECT rowid, text FROM words ORDER BY rowid")

@@ -269,16 +269,18 @@ class View(ABC):
             self.cache[name] = sorted_owners([row.key for row in rows], [row.content for row in rows])
         return self.cache[name]
 
-    def scores(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The scores of all items of a space; only where `exact_spaces` is set.
+    def scores(
+        self, space: Space, vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """The scores of all items of a space, nearly; only where `exact_spaces` is set.
 
         Args:
             space: One of `SPACES`.
             vectors: (L D) float32 of one query; D is the width of the space.
 
         Returns:
-            (N) keys of items, ascending, and (N) float32: the largest inner product of views of the item and of the
-            query.
+            (N) keys of items, ascending; (N) float32, the largest inner product of views of the item and of the query;
+            and (N) float32, by how much each of these may be off.
 
         Raises:
             RequirementError: For a store that keeps its vectors elsewhere.
