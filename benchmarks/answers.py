@@ -226,7 +226,8 @@ def made(_: Path, place: Path) -> dict[str, Any]:
             rows = {f"t{n}": DerivedRow(row[0]) for n, row in zip(numbers, vectors(len(numbers)), strict=True)}
             links = [(f"p{n}", f"t{n}") for n in numbers]
             writer.put(Change("texts", texts, vectors(len(numbers)), links=links, derived={"sentences": rows}))
-            lent = {f"p{n}": DerivedRow(row[0]) for n, row in zip(numbers, vectors(len(numbers)), strict=True)}
+            near = zip(numbers, vectors(len(numbers)), strict=True)
+            lent = {f"p{n}": DerivedRow(row[0], farthest=-np.inf) for n, row in near}
             writer.apply(Change(derived={"neighbours": lent}))
     seconds: dict[str, list[float]] = {"pixels": [], "all evidence": [], "evidence without words": []}
     with store.reading() as view:

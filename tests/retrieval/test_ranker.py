@@ -176,8 +176,9 @@ def test_words_are_counted_as_the_store_does(tmp_path: Path) -> None:
             asked = " ".join(dict.fromkeys(query.split()))
             wanted = dict(view.search_words("texts", asked, top=None))
             np.testing.assert_allclose(counted.scores(query), [wanted.get(key, 0.0) for key in keys], rtol=1e-5)
-            found = dict(zip(*(own.tolist() for own in view.word_scores("texts", query)), strict=True))
-            assert found == pytest.approx(wanted, rel=1e-5)
+            for _ in range(2):  # What a frequent word adds is kept at the first time.
+                found = dict(zip(keys, view.word_scores("texts", query).tolist(), strict=True))
+                assert found == pytest.approx({key: wanted.get(key, 0.0) for key in keys}, rel=1e-5)
         text = spaced(text_of(7))
         assert counted.score("river court n7", text) == pytest.approx(counted.scores("river court n7")[7])
 

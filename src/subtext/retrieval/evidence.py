@@ -165,6 +165,18 @@ class ItemScores:
         return Hits(self.keys[rows[order]], scores[order])
 
 
+def text_space(view: View) -> Space:
+    """Where the texts of an index are compared with texts: by its sentence encoder, where some have vectors of it.
+
+    Args:
+        view: The index at one moment.
+
+    Returns:
+        "sentences" or "texts".
+    """
+    return "sentences" if view.manifest.encoder is not None and len(view.owners("sentences")[0]) else "texts"
+
+
 @dataclass(frozen=True)
 class _Scale:
     """What brings the signals of one part to one unit, by the sample.
@@ -200,12 +212,12 @@ class Gatherer:
         self.weights = weights
         self.wanted = signals
         self.sampled = sample(view, side, SAMPLES)
-        self._memo: dict[tuple[Side, str], tuple[NDArray[np.int64], Values]] = {}
+        self._memo: dict[tuple[Side, str], Values] = {}
 
-    @property
+    @cached_property
     def text_space(self) -> Space:
         """Where texts are compared with texts."""
-        return "texts" if self.view.manifest.encoder is None else "sentences"
+        return text_space(self.view)
 
     @cached_property
     def has_texts(self) -> bool:
@@ -226,9 +238,9 @@ class Gatherer:
             compared = part.sentence is not None if self.text_space == "sentences" else part.readable
             found += ["texts"] if self.has_texts and compared else []
             looks_up = self.has_texts and "words" in self.wanted
-            found += ["words"] if looks_up and len(self._matches("texts", part.text)[0]) else []
+            found += ["words"] if looks_up and self._matches("texts", part.text).any() else []
             if self.side == "images":
-                found += ["fields"] if "fields" in self.wanted and len(self._matches("images", part.text)[0]) else []
+                found += ["fields"] if "fields" in self.wanted and self._matches("images", part.text).any() else []
                 near = part.sentence is not None and len(self.view.owners("neighbours")[0]) > 0
                 found += ["neighbours"] if near else []
         return [signal for signal in found if signal in self.wanted]
@@ -248,8 +260,8 @@ class Gatherer:
         found = [np.zeros(0, dtype=np.int64)]
         for part, signals in positive:
             for signal in signals:
-                keys, scores = self._matches("images" if signal == "fields" else "texts", part.text or "")
-                keys = keys[scores > 0]
+                side: Side = "images" if signal == "fields" else "texts"
+                keys = self.view.keys(side)[self._matches(side, part.text or "") > 0]
                 found.append(self._images_of(keys) if signal == "words" and self.side == "images" else keys)
         return np.unique(np.concatenate(found))
 
@@ -352,7 +364,9 @@ class Gatherer:
 
         def choose(rows: NDArray[np.int64] | slice, number: int) -> None:
             lowest = least[rows]
-            limit = np.partition(lowest, len(lowest) - number)[len(lowest) - number] if len(lowest) > number else -np.inf
+            limit = (
+                np.partition(lowest, len(lowest) - number)[len(lowest) - number] if len(lowest) > number else -np.inf
+            )
             chosen[rows] |= most[rows] >= limit
 
         # What a query is judged by is the best of all items, whichever it asks for.
@@ -431,7 +445,7 @@ class Gatherer:
             return self._scores("neighbours", part.sentence, keys)
         assert part.text is not None
         if signal == "fields":
-            return _placed(*self._matches("images", part.text), keys)
+            return self._matches("images", part.text)[self._rows("images", keys)]
         if signal == "words":
             return self._words(part.text, keys)
         compared = self.compared(part)
@@ -468,18 +482,21 @@ class Gatherer:
 
     def _words(self, text: str, keys: NDArray[np.int64]) -> Values:
         """BM25 of the best text; 0 where no text has a word, NaN where an item has no text."""
-        found, scores = self._matches("texts", text)
+        scores = self._matches("texts", text)
         if self.side == "texts":
-            return _placed(found, scores, keys)
-        known = self.view.keys("texts")
-        if len(keys) == self.view.counts["images"]:
-            return self._best_of_all("texts", known, _placed(found, scores, known))
+            return scores[self._rows("texts", keys)]
+        if keys is self.view.keys("images"):
+            return self._best_of_all("texts", self.view.keys("texts"), scores)
         images, texts = self.own_texts(keys)
-        own = np.unique(texts)
-        return best_of(images, _placed(found, scores, own)[np.searchsorted(own, texts)], keys)
+        return best_of(images, scores[self._rows("texts", texts)], keys)
 
-    def _matches(self, side: Side, text: str) -> tuple[NDArray[np.int64], Values]:
-        """Keys and BM25 of the items of a side that have words of a text."""
+    def _rows(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+        """The places of some items among all of their side."""
+        every = self.view.keys(side)
+        return slice(None) if keys is every else np.searchsorted(every, keys)
+
+    def _matches(self, side: Side, text: str) -> Values:
+        """(N) BM25 of all items of a side; 0 for those that have no word of a text."""
         name = side, text
         if name not in self._memo:
             asked = " ".join(list(dict.fromkeys(query_words(text)))[:MOST_WORDS])
@@ -488,9 +505,11 @@ class Gatherer:
 
     def _best_matches(self, side: Side, text: str, count: int) -> NDArray[np.int64]:
         """Keys of the items of a side that have the words best, best first."""
-        keys, scores = self._matches(side, text)
-        rows = np.argpartition(-scores, count)[:count] if len(keys) > count else np.arange(len(keys))
-        return keys[rows[np.lexsort((keys[rows], -scores[rows]))]]
+        scores = self._matches(side, text)
+        rows = np.flatnonzero(scores)
+        if len(rows) > count:
+            rows = rows[np.argpartition(-scores[rows], count)[:count]]
+        return self.view.keys(side)[rows[np.lexsort((rows, -scores[rows]))]]
 
     def own_texts(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The texts of some images.
@@ -509,6 +528,16 @@ class Gatherer:
         images, texts = cache["links by image"]
         if len(keys) == self.view.counts["images"]:
             return images, texts
+        if keys is not self.sampled:
+            return self._own_texts(keys, images, texts)
+        if "texts of the sample" not in cache:
+            cache["texts of the sample"] = self._own_texts(keys, images, texts)
+        return cache["texts of the sample"]
+
+    @staticmethod
+    def _own_texts(
+        keys: NDArray[np.int64], images: NDArray[np.int64], texts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         first = np.searchsorted(images, keys)
         counts = np.searchsorted(images, keys, side="right") - first
         # The rows of each image stand together.
@@ -546,7 +575,7 @@ class Gatherer:
         """The moments of a signal over the sample."""
         best = -np.inf
         if signal in LEXICAL and part.text is not None:
-            best = float(self._matches("texts" if signal == "words" else "images", part.text)[1].max(initial=-np.inf))
+            best = float(self._matches("texts" if signal == "words" else "images", part.text).max(initial=-np.inf))
         return Moments.of(values, best=best)
 
     def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -572,7 +601,7 @@ class Gatherer:
                     found.append(owners(view.nearest_in(self.text_space, compared[None], top=depth, among=own)[0].keys))
                 elif part.text is not None:
                     side: Side = "texts" if signal == "words" else "images"
-                    matches = self._best_matches(side, part.text, len(self._matches(side, part.text)[0]))
+                    matches = self._best_matches(side, part.text, view.counts[side])
                     limits = own if signal == "words" else among
                     matches = (matches if limits is None else matches[np.isin(matches, limits)])[:depth]
                     found.append(owners(matches) if signal == "words" else matches)
@@ -602,16 +631,6 @@ def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: B
     direction = ranker.direction
     level = 0.0 if direction is None else evidence.level(direction.temperature)
     return Judgement(direction, level, fit, changed if changed > STALE else None)
-
-
-def _placed(found: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) -> Values:
-    """(N) scores of items, 0 for those that are not among the found."""
-    values = np.zeros(len(keys))
-    if len(found) and len(keys):
-        places = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
-        there = keys[places] == found
-        values[places[there]] = scores[there]
-    return values
 
 
 def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) -> Values:

@@ -256,13 +256,14 @@ def run_trials(
     owners, text_keys = gatherer.own_texts(keys)
     own_keys = np.unique(text_keys)
     rows = np.searchsorted(own_keys, text_keys)
-    asked = vectors if sentence_vectors is None else sentence_vectors
     space = gatherer.text_space
+    asked = vectors if sentence_vectors is None or space == "texts" else sentence_vectors
     compared = best_products(asked, view.vectors_in(space, own_keys)[0]).astype(np.float64)
     texts = {row.key: row.text or "" for row in view.rows("texts", keys=own_keys.tolist())}
     counted = WordIndex([spaced(texts[key]) for key in own_keys.tolist()])
     rests = [trial.rest or "" for trial in trials]
-    rest_vectors = models.model(rests) if models.encoder is None else models.encoder(rests)[:, None]
+    by_model = models.encoder is None or space == "texts"
+    rest_vectors = models.model(rests) if by_model or models.encoder is None else models.encoder(rests)[:, None]
     values["texts"], values["words"] = np.full(shape, np.nan), np.full(shape, np.nan)
     allowed = np.ones(shape, dtype=np.bool_)
     # As many right images lack texts as images do.

@@ -58,8 +58,8 @@ def fit_choices(
 ) -> NDArray[np.float64]:
     """Weights under which the right item of each query is likeliest to be chosen among the allowed ones.
 
-    Minimises the mean over queries of -log(exp(x_t w) / sum_i exp(x_i w)) + penalty |w|^2 / 2 by Newton's method; a
-    weight that would become negative stays at 0. The function is convex, so there is one minimum.
+    Minimises the mean over queries of -log(exp(x_t w) / sum_i exp(x_i w)) + penalty |w|^2 / 2 by Newton's method, over
+    weights of 0 or more. The function is convex, so there is one minimum.
 
     Args:
         inputs: (Q N F) inputs of N items for Q queries.
@@ -80,6 +80,8 @@ def fit_choices(
         >>> weights.round(2).tolist()
         [1.63, 0.0]
     """
+    from scipy.optimize import lsq_linear
+
     count, _, width = inputs.shape
     chosen = inputs[np.arange(count), truth]
     least = np.zeros(width)
@@ -101,19 +103,14 @@ def fit_choices(
         # (F F): the mean covariance of the inputs under the shares.
         spread = np.einsum("qn,qnf,qng->fg", shares, inputs, inputs, optimize=True) - expected.T @ expected
         curvature = spread / count + penalty * np.eye(width)
-        free = (weights > least) | (gradient < 0)
-        step = np.zeros(width)
-        while free.any():
-            step[:] = 0
-            step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], gradient[free])
-            # A weight at its bound that the others would push below it stays there, or the step leads nowhere.
-            blocked = free & (weights <= least) & (step < 0)
-            if not blocked.any():
-                break
-            free &= ~blocked
+        # The step of Newton's method among the weights that are allowed: one that is cut off there afterwards may lead
+        # up, and the search along it end before the minimum.
+        root = np.linalg.cholesky(curvature)
+        target = root.T @ weights - np.linalg.solve(root, gradient)
+        step = lsq_linear(root.T, target, bounds=(least, np.inf), method="bvls").x - weights
         size = 1.0
         while True:
-            tried = np.maximum(weights + size * step, least)
+            tried = weights + size * step
             tried_loss, tried_shares = value(tried)
             if tried_loss <= loss or size < 1e-6:
                 break

@@ -21,7 +21,7 @@ MARGIN = 16
 """Rows beyond `top` that are scored again in float64, which settles the order of nearly equal scores."""
 
 
-CODED = 16_384
+CODED = 2048
 """Rows of a segment from which on it is scanned by codes."""
 ROUNDING = 1e-5
 """Error of a product of float32, relative to the length of the query and the largest product."""

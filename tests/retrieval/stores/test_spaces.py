@@ -161,6 +161,30 @@ def test_neighbours_after_any_changes_equal_those_computed_from_scratch(
     assert_equal_to_recomputation(open_store(place.path))
 
 
+def test_image_whose_neighbours_are_all_copies_is_dealt_with_once(place: Store) -> None:
+    with place.writing("build") as writer:
+        put_pictures(writer, [0, 1])  # Copies.
+        put_texts(writer, {"t": ("a boat", ["p0", "p1"])})
+        assert neighbours.rows_due(place) == 2 and refresh(writer)
+        assert neighbours.rows_due(place) == 0
+        generation = writer.manifest.generation
+        assert refresh(writer) and writer.manifest.generation == generation, "there is nothing more to do"
+        with place.reading() as view:
+            assert view.space_counts["neighbours"] == 0 and not len(view.owners("neighbours")[0])
+            assert view.nearest_in("neighbours", sentence("a boat")[None, None], top=3)[0].keys.tolist() == []
+        assert damage(place) == []
+        put_pictures(writer, [2])
+        refresh(writer)
+    assert_equal_to_recomputation(place)
+    with place.writing("update") as writer:
+        put_texts(writer, {"u": ("a gavel", ["p2"])})
+        refresh(writer)
+        assert neighbours.rows_due(place) == 0
+    assert_equal_to_recomputation(place)
+    with place.reading() as view:
+        assert view.space_counts["neighbours"] == 3
+
+
 def test_texts_of_a_deleted_image_leave_its_neighbours_in_the_same_change(place: Store) -> None:
     with place.writing("build") as writer:
         put_pictures(writer, list(range(2, 20)))
@@ -278,7 +302,7 @@ def test_rows_of_another_moment_are_refused(place: Store) -> None:
         with place.reading() as view:
             since = view.revision.change
         put_pictures(writer, [4])
-        rows = {"p2": DerivedRow(sentence("a"), [1], [0.5])}
+        rows = {"p2": DerivedRow(sentence("a"), [1], [0.5], -np.inf)}
         with pytest.raises(IndexLockedError, match="was changed meanwhile"):
             writer.apply(Change(derived={"neighbours": rows}, since=since))
         writer.apply(Change(derived={"neighbours": {**rows, "nobody": rows["p2"]}}, since=writer.manifest.change))

@@ -556,13 +556,17 @@ class FolderView(SqlView):
             # Of each item its K rows, in the order of the items.
             order = np.argsort(keys, kind="stable")
             starts = np.searchsorted(keys[order], rows)
-            self.cache[name] = owners, places[order][starts[:, None] + np.arange(table.views)]
+            places = places[order][starts[:, None] + np.arange(table.views)]
+            # Rows that lie in this order already are not moved.
+            moved = table.views > 1 or not np.array_equal(places[:, 0], np.arange(len(table.owners)))
+            self.cache[name] = owners, places if moved else None
         owners, places = self.cache[name]
         nothing = np.zeros(0, dtype=np.float32)
         found = [(nothing, nothing), *(segment.scan(vectors) for segment in table.segments if len(segment))]
-        scores, errors = (np.concatenate(own)[places] for own in zip(*found, strict=True))
-        if table.views == 1:
-            return owners, scores[:, 0], errors[:, 0]
+        scores, errors = (np.concatenate(own) for own in zip(*found, strict=True))
+        if places is None:
+            return owners, scores, errors
+        scores, errors = scores[places], errors[places]
         return owners, scores.max(axis=1), errors.max(axis=1)
 
     def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
@@ -605,8 +609,8 @@ class FolderView(SqlView):
         number, total = self.counts["images"], self.tables.state("image_words")
         return keys, bm25(times, lengths, weights=list(counts.values()), number=number, total=total)
 
-    def word_scores(self, side: Side, words: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """BM25 of all items of a side that contain some of the words; see `View.word_scores`.
+    def word_scores(self, side: Side, words: str) -> NDArray[np.float64]:
+        """BM25 of all items of a side with the words of a query; see `View.word_scores`.
 
         FTS5 takes microseconds for each of them, and a common word is in most. So the words are kept as arrays for as
         long as the index does not change.
@@ -616,21 +620,21 @@ class FolderView(SqlView):
             words: Words of the query.
 
         Returns:
-            (M) int64 keys, ascending, and (M) scores.
+            (N) scores in the order of `keys`.
         """
         name = "words of texts"
         if side == "images":
-            return self._named_scores(dict.fromkeys(query_words(words), 1))
+            keys, named = self._named_scores(dict.fromkeys(query_words(words), 1))
+            scores = np.zeros(self.counts["images"])
+            scores[np.searchsorted(self.keys("images"), keys)] = named
+            return scores
         if self.counts[side] > COUNTED:
             return super().word_scores(side, words)
         if name not in self.cache:
-            rows = self.tables.run("SELECT rowid, text FROM words ORDER BY rowid")
-            keys = np.array([key for key, _ in rows], dtype=np.int64)
-            self.cache[name] = keys, WordIndex([text or "" for _, text in rows])
-        keys, index = self.cache[name]
-        scores = index.scores(words)
-        found = np.flatnonzero(scores)
-        return keys[found], scores[found]
+            texts = dict(self.tables.run("SELECT rowid, text FROM words"))
+            self.cache[name] = WordIndex([texts.get(key) or "" for key in self.keys("texts").tolist()])
+        index: WordIndex = self.cache[name]
+        return index.scores(words)
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`.
