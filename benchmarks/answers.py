@@ -4,7 +4,9 @@
 
 `flickr8k`: 300 photographs of val become a folder without texts, and `subtext index build --model starter` an index.
 Each photograph's first caption is a query; it is answered if the photograph is among the first ten. The cache of
-encoders' outputs is empty at the start, in a folder of its own: the time to build is that of a newcomer.
+encoders' outputs is empty at the start, in a folder of its own: the time to build is that of a newcomer. Also: whether
+"nothing here fits" could be told on such a folder by the level of a query alone, against the levels of 200 everyday
+captions, whichever the photographs are; captions of COCO about rooms and food, without people, have no right answer.
 
     SUBTEXT_DATA=... python -m benchmarks.answers --data openstax --json
 
@@ -38,6 +40,20 @@ import numpy as np
 
 IMAGES, SEED = 300, 0
 DEPTHS = (1, 5, 10)
+EVERYDAY = [
+    f"{who} {where}"
+    for who in (
+        "a man", "two women", "a child", "a dog", "a cat", "a bird", "a car", "a bicycle", "a boat", "a house",
+        "a tree", "some flowers", "a group of people", "an old man", "a girl laughing", "a boy with a ball",
+        "a horse", "a cup and a plate", "a street sign", "a musician",
+    )
+    for where in (
+        "in a park", "on the beach", "in a kitchen", "in the snow", "on a busy street", "at night", "by a river",
+        "in front of a building", "on a table", "in a field",
+    )
+]  # fmt: skip
+LEVELS = (0.02, 0.05, 0.1)
+"""Temperatures of a level, in units of the cosine."""
 MADE = 100_000
 """Images of the made index."""
 RESAMPLED = 2000
@@ -70,13 +86,48 @@ def flickr8k(folder: Path, place: Path) -> dict[str, Any]:
         names = [Path(hit.id).name for hit in hits]
         ranks.append(names.index(row["image"]) + 1 if row["image"] in names else 0)
     found = recalls(np.array(ranks))
+    coco = folder.parent / "coco5k_text" / "karpathy_test_5k.jsonl"
     return {
+        "nothing fits": _nothing_fits(index, [row["captions"][0] for row in val], coco),
         "images": len(val),
         "chance": {f"recall@{depth}": round(100 * depth / len(val), 1) for depth in DEPTHS},
         "starter, pixels alone": found,
         "build_seconds": round(built, 1),
         "query_ms": round(1000 * float(np.median(seconds)), 2),
     }
+
+
+def _nothing_fits(index: Any, right: list[str], coco: Path) -> dict[str, Any]:
+    """How well the level of a query tells captions of the photographs from captions of something else.
+
+    The level is t log of the mean of exp(s / t) over the scores s of all photographs.
+    """
+    from reproduce.studies.nothing_fits import ALIVE, FOOD, ROOMS
+    from subtext.data.words import tokenise
+    from subtext.ops.roc import auc
+
+    lines = coco.read_text(encoding="utf-8").splitlines()
+    captions = [text for line in lines for text in json.loads(line)["captions"]]
+    about, alive = {*ROOMS.split(), *FOOD.split()}, set(ALIVE.split())
+    wrong = [text for text in captions if about & (own := set(tokenise(text))) and not alive & own][::10]
+    with index.store.reading() as view:
+        pictures = view.vectors("images", view.keys("images"))[:, 0]
+    scores = [index.model.embed_texts(texts).vectors[:, 0].numpy() @ pictures.T for texts in (right, wrong, EVERYDAY)]
+    result: dict[str, Any] = {"right": len(right), "wrong": len(wrong)}
+    for temperature in LEVELS:
+        levels = [temperature * np.log(np.exp(own / temperature).mean(axis=1)) for own in scores]
+        flags = np.repeat([1.0, 0.0], [len(right), len(wrong)])
+        told: dict[str, Any] = {
+            "AUC of right against wrong": round(float(auc(np.concatenate(levels[:2]), flags > 0)), 3)
+        }
+        for share in (0.1, 0.25, 0.5):
+            limit = np.quantile(levels[2], share)
+            refused = [round(100 * float((own < limit).mean()), 1) for own in levels[:2]]
+            told[f"below {share:.0%} of the everyday levels: right, wrong, %"] = refused
+        limit = np.quantile(levels[0], 0.05)
+        told["wrong noticed where 5 % of right ones are refused, %"] = round(100 * float((levels[1] < limit).mean()), 1)
+        result[f"temperature {temperature}"] = told
+    return result
 
 
 def openstax(folder: Path, place: Path) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
         rows = {row.key: item_words(row.id, row.path, row.fields) for row in found}
         has_encoder = view.manifest.encoder is not None
         for part in parts:
-            compared = part.sentence if has_encoder else part.vectors
+            compared = part.sentence if has_encoder else part.toward_texts
             raw: dict[str, dict[int, float | None]] = {"pixels": {}}
             for key in keys:
                 views = view.vectors("images", np.array([key]))[0]

@@ -909,7 +909,7 @@ class Index:
         )
 
     def _sentences(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
-        """(N 1 E) vectors of texts by the sentence encoder; None where it compares nothing, and for names of features."""
+        """(N 1 E) vectors of texts by the sentence encoder; None where it compares nothing, or they are names."""
         none = self.store.manifest.encoder is None or not self.store.counts["texts"]
         if none or isinstance(self._text_input, FeatureInput):
             return None

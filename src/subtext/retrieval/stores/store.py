@@ -249,9 +249,9 @@ class View(ABC):
 
     @property
     def space_counts(self) -> dict[Space, int]:
-        """Number of items of each space that the index has vectors of."""
+        """Number of rows of each space."""
         return {
-            space: len(self.owners(space)[0]) if space in DERIVED else self.counts[side_of(space)]
+            space: len(self.derived(space)[0]) if space in DERIVED else self.counts[side_of(space)]
             for space in self.manifest.spaces
         }
 
