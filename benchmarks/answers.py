@@ -207,8 +207,13 @@ def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any
                 # A query without a signal has the same value for all: none of them is found by it.
                 line = np.zeros(len(rows)) if missing else (values[rows] - moments.mean) / moments.deviation
                 deviations.setdefault(signal, []).append(line)
-    stacked = {signal: np.array(lines) for signal, lines in deviations.items() if np.nan_to_num(np.array(lines)).any()}
-    ways = {f"{signal} alone": np.nan_to_num(values, nan=-1e9) for signal, values in stacked.items()}
+    # Where no image of test has texts, they are missing: the other signals have the weights of such images.
+    stacked = {signal: np.array(lines) for signal, lines in deviations.items() if np.array(lines).any()}
+    ways = {
+        f"{signal} alone": np.nan_to_num(values, nan=-1e9)
+        for signal, values in stacked.items()
+        if np.nan_to_num(values).any()
+    }
     singles = list(ways)
     places = [(-values).argsort(axis=1, kind="stable").argsort(axis=1) for values in ways.values()]
     ways["reciprocal ranks of these"] = np.sum([1 / (61 + own) for own in places], axis=0)
