@@ -18,6 +18,11 @@ images of train are there with their captions in both: they lend texts, and are 
 Each is measured: every signal alone, fixed weights, reciprocal ranks, and the ranker as it was fitted by queries made
 of the texts (the default), and by given pairs, the captions of val.
 
+    SUBTEXT_DATA=... python -m benchmarks.answers --data icons --json
+
+`icons`: single words. The archive has the 1,046 icons of test without any text, and every fourth icon of train with its
+tags, which lend them. A query is one tag of an icon of test (300 of them); all icons of test that have it are right.
+
     python -m benchmarks.answers --data made --json
 
 `made`: 100,000 images with a text each, of made words and vectors of 384 numbers: what evidence adds to a warm search.
@@ -174,6 +179,58 @@ def openstax(folder: Path, place: Path) -> dict[str, Any]:
     return result
 
 
+def icons(folder: Path, place: Path) -> dict[str, Any]:
+    """Icons that have no texts of their own, searched by one word."""
+    import subtext as st
+
+    rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
+    test = [row for row in rows if row["split"] == "test"]
+    lenders = [row for row in rows if row["split"] == "train"][::4]
+    for number, row in enumerate([*test, *lenders]):
+        row["id"] = f"i{number:05d}"
+        (place / f"{row['id']}.png").symlink_to((folder / "images" / row["image"]).resolve())
+    data = place / "icons.jsonl"
+    data.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "id": row["id"],
+                    "image": f"{row['id']}.png",
+                    "split": row["split"],
+                    "captions": row["captions"] if row["split"] == "train" else [],
+                }
+            )
+            + "\n"
+            for row in [*test, *lenders]
+        ),
+        encoding="utf-8",
+    )
+    started = time.perf_counter()
+    st.build_index(place / "index", data, model="starter", split="all", quiet=True)
+    built = time.perf_counter() - started
+    tagged: dict[str, set[str]] = {}
+    for row in test:
+        for tag in row["tags"]:
+            if len(tag.split()) == 1:
+                tagged.setdefault(tag, set()).add(row["id"])
+    names = sorted(tagged)
+    asked = [names[row] for row in np.random.default_rng(SEED).permutation(len(names))[:IMAGES]]
+    engine = st.open_index(place / "index").with_model()
+    result: dict[str, Any] = {"icons": len(test), "lenders": len(lenders), "build_seconds": round(built, 1)}
+    ways: dict[str, dict[str, Any]] = {"default": {}, "pixels": {"signals": ["pixels"]}}
+    for name, options in {**ways, "neighbours": {"signals": ["neighbours"]}}.items():
+        ranks, gains = [], []
+        for tag in asked:
+            hits = engine.search(tag, top=max(DEPTHS), where=["split = test"], **options).hits
+            right = np.array([hit.id in tagged[tag] for hit in hits], dtype=float)
+            discounts = 1 / np.log2(np.arange(2, 2 + max(DEPTHS)))
+            ideal = discounts[: min(len(tagged[tag]), max(DEPTHS))].sum()
+            gains.append(float((right * discounts[: len(right)]).sum() / ideal))
+            ranks.append(int(right.argmax()) + 1 if right.any() else 0)
+        result[name] = {"nDCG@10": round(100 * float(np.mean(gains)), 1), **recalls(np.array(ranks))}
+    return result
+
+
 def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any]:
     """Every way to rank the images of test for their captions."""
     import subtext as st
@@ -316,7 +373,12 @@ def recalls(ranks: np.ndarray) -> dict[str, Any]:
     return result
 
 
-DATA: dict[str, Callable[[Path, Path], dict[str, Any]]] = {"flickr8k": flickr8k, "openstax": openstax, "made": made}
+DATA: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    "flickr8k": flickr8k,
+    "openstax": openstax,
+    "icons": icons,
+    "made": made,
+}
 """Name -> what is measured on the folder of that name in SUBTEXT_DATA, in a place for its files."""
 
 
