@@ -204,7 +204,7 @@ def build_index(
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
         text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
-            sentence encoder, or none. Default: starter where it is installed and the data have texts.
+            sentence encoder, or none. Default: starter where it is installed.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
             embedding.
@@ -796,7 +796,7 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
             return
         if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
             return
-        used, note = _names_learnt(opened.record, sources)
+        used, note = names_learnt(opened.record, sources)
         found = fit_made(view, embedders_of(writer.store, opened.model), used, note=note)
     store_ranker(writer, found)
     said = found.about.get("note", "")
@@ -807,8 +807,16 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         say(f"note: evidence has {said}", quiet=quiet)
 
 
-def _names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
-    """Names of what a model was trained on, None for everything; and a note where nobody can say."""
+def names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
+    """Names of what a model was trained on.
+
+    Args:
+        record: Of its training; None for a pretrained model.
+        sources: Where the data are now.
+
+    Returns:
+        The names, None for everything; and a note where nobody can say.
+    """
     if record is None:
         return set(), ""
     try:

@@ -690,13 +690,21 @@ def calibrate_index(
         for side, direction in calibration.directions.items()
     ]
     plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
-    return CalibrationReport(str(store.path), plot, calibration, _teach(store, opened, calibration, source, seed))
+    return CalibrationReport(
+        str(store.path), plot, calibration, _teach(store, opened, work.sources, calibration, source, seed)
+    )
 
 
 def _teach(
-    store: Store, opened: LoadedRun, calibration: Calibration, source: Mapping[str, Any], seed: int
+    store: Store,
+    opened: LoadedRun,
+    sources: DataConfig,
+    calibration: Calibration,
+    source: Mapping[str, Any],
+    seed: int,
 ) -> Ranker | None:
     """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
+    from subtext.api.index.build import names_learnt
     from subtext.data.features import FeatureInput
     from subtext.retrieval.learning import embedders_of, fit_given
     from subtext.retrieval.ranker import store_ranker
@@ -704,9 +712,11 @@ def _teach(
     if isinstance(opened.model.text.input_spec, FeatureInput):
         return None
     with store.reading() as view:
-        ranker = fit_given(view, opened.pairs, embedders_of(store, opened.model), data=source, seed=seed)
+        used, note = names_learnt(opened.record, sources)
+        ranker = fit_given(view, opened.pairs, embedders_of(store, opened.model), used, data=source, seed=seed)
     if ranker is None:
         return None
+    ranker = replace(ranker, about={**ranker.about, "note": note})
     pixels = calibration.directions.get("images")
     if ranker.direction is not None and pixels is not None:
         errors = [own.metrics["calibration_error"] for own in (ranker.direction, pixels)]
