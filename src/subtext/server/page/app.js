@@ -94,6 +94,7 @@ async function render({ reloadResults = true } = {}) {
   document.querySelector(`input[name=for][value=${state.target}]`).checked = true;
   byId("library").value = currentLibrary();
   byId("compare").value = state.compare;
+  for (const id of ["density", "size"]) byId(id).closest(".switch, .pickone").hidden = state.target === "texts";
   document.title = currentQuery() ? `${currentQuery()} · Subtext` : "Subtext";
   detail();
   updateBar();
@@ -273,7 +274,7 @@ function summary() {
 function otherRank(hit, ranks, side) {
   if (ranks.length < 2) return null;
   const other = ranks[1 - side].get(hit.id);
-  return other ? `number ${other} beside` : "not beside";
+  return other ? `no. ${other} in ${answers[1 - side].index}` : null;
 }
 
 function welcomeSection() {
@@ -292,7 +293,7 @@ function listHead() {
   } }, "Copy the link");
   return [node("section", { class: "list-head" }, node("h2", {}, list.name), node("p", { class: "soft" }, [plural(list.items.length, "item"),
     list.query ? `from “${list.query}”` : "", String(list.created || "").slice(0, 10)].filter(Boolean).join(" · ")),
-  node("p", { class: "actions" }, link, list.query ? node("button", { type: "button", onclick: () => navigate({ ...NO_QUERY, q: list.query, list: "" }) }, "Search again") : null))];
+  node("p", { class: "actions" }, link, list.query ? node("button", { type: "button", onclick: () => navigate({ ...NO_QUERY, q: list.query, ...list.judged, list: "" }) }, "Search again") : null))];
 }
 
 function answerNotices() {
@@ -395,7 +396,8 @@ async function selectHits() {
 // What is selected in the library that is shown: a list belongs to a library.
 function selectedHere() {
   const rows = [...selection.chosen.values()].filter((row) => row.index === currentLibrary());
-  return { ids: rows.map(({ item }) => item.id), query: isSearch() ? state.q : "" };
+  // A list holds pictures: of a text, its picture.
+  return { ids: [...new Set(rows.map(({ item }) => item.image_id || item.id))], query: isSearch() ? state.q : "", judged: { like: state.like, not_like: state.not_like } };
 }
 
 const downloadCsv = () => download("subtext.csv", `\ufeff${selection.csv()}`, "text/csv");

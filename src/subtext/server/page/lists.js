@@ -4,17 +4,18 @@ import { node } from "./card.js";
 import { plural } from "./labels.js";
 import { fetchJson, RequestError, setToken } from "./net.js";
 
-const LISTS = "v1/lists";
+const LISTS = "lists";
 const at = (link) => `${LISTS}/${encodeURIComponent(link)}`;
-const change = (path, method, index, body) => fetchJson(path, { index }, { method, ask: false, ...(body ? { body: JSON.stringify(body), kind: "application/json" } : {}) });
+const change = (path, method, index, body) => fetchJson(path, {}, { method, ask: false, body: JSON.stringify({ index, ...body }), kind: "application/json" });
 
 export const fetchList = (link, index, options) => fetchJson(at(link), { index }, options);
 export const putList = (link, index, body) => change(at(link), "PUT", index, body);
+const deleteList = (link, index) => fetchJson(at(link), { index }, { method: "DELETE", ask: false });
 
 const needsToken = (error) => error instanceof RequestError && (error.status === 401 || error.status === 403);
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
-// Draw the dialog with all lists, and a form to save a selection. `selected`: {ids, query}; `files`: {csv(), ids()} that
+// Draw the dialog with all lists, and a form to save a selection. `selected`: {ids, query, judged}; `files`: {csv(), ids()} that
 // download it; `open(link)` shows a list, `saved(list)` follows a change.
 export async function drawLists(dialog, { index, selected, files, open, saved }) {
   const close = node("button", { type: "button", class: "close round quiet", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
@@ -54,13 +55,13 @@ function saveForm({ index, selected, lists, attempt, saved }) {
   return node("form", { class: "save-form", onsubmit: (event) => {
     event.preventDefault();
     attempt(async () => {
-      const query = keep.checked && selected.query ? { query: selected.query } : {};
+      const query = keep.checked && selected.query ? { query: selected.query, judged: selected.judged } : {};
       if (!into.value) { saved(await change(LISTS, "POST", index, { name: name.value.trim(), ids: selected.ids, ...query })); return; }
       const list = await fetchList(into.value, index, { ask: false });
       saved(await putList(into.value, index, { ids: [...new Set([...list.ids, ...selected.ids])] }));
     });
   } }, lists.length ? node("p", {}, node("label", { for: "list-into" }, "Into"), into) : null, named,
-  selected.query ? node("p", {}, node("label", { class: "pickone" }, keep, `Keep the query with it: ${selected.query}`)) : null,
+  selected.query ? node("p", {}, node("label", { class: "pickone" }, keep, `Keep the query with it: “${selected.query}”`)) : null,
   node("button", { class: "primary" }, `Save ${plural(selected.ids.length, "item")}`));
 }
 
@@ -81,7 +82,7 @@ function row(list, { index, attempt, again, open }) {
     name.select();
   };
   const remove = () => {
-    const yes = node("button", { type: "button", onclick: () => attempt(async () => { await change(at(list.link), "DELETE", index); await again(); }) }, "Delete the list");
+    const yes = node("button", { type: "button", onclick: () => attempt(async () => { await deleteList(list.link, index); await again(); }) }, "Delete the list");
     made.replaceChildren(node("span", {}, `Delete “${list.name}”? Its pictures stay.`), yes, node("button", { type: "button", class: "quiet", onclick: show }, "Cancel"));
     yes.focus();
   };

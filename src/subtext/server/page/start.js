@@ -6,8 +6,9 @@ import { fetchJson } from "./net.js";
 
 // Notions, as people ask for them; those are offered that the library answers.
 const NOTIONS = [
-  "waiting", "childhood", "hard work", "celebration", "danger", "friendship", "speed", "solitude", "winter", "music", "a journey", "team spirit",
-  "justice", "growing old", "the power of water", "healing", "trade", "calm",
+  "waiting", "childhood", "hard work", "a celebration", "danger", "friendship", "speed", "solitude", "music", "team spirit", "the power of water",
+  "a long winter", "justice", "on a journey", "trade", "growing up", "by the sea", "a crowd", "at the market", "healing", "old machines", "calm", "victory",
+  "the harvest",
 ];
 const [MOST_IDEAS, AT_ONCE, MOST_WAYS] = [6, 3, 6];
 const CACHE = "subtext.ideas";
