@@ -451,7 +451,7 @@ def test_detail_shows_neighbours_of_both_modalities(page) -> None:
 
 def test_selection_and_judgements_are_downloadable(page, tmp_path: Path) -> None:
     page.goto("/?q=a+black+square")
-    names = cards(page)
+    cards(page)
     page.focus("#columns .card .open")
     page.keyboard.press("s")
     page.click("#columns .card[data-id=evil] .select")

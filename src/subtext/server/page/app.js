@@ -302,7 +302,8 @@ function answerNotices() {
     if (answer.error) return notice(`${name}That did not work`, [answer.error], { isError: true });
     const corrected = Object.entries(answer.did_you_mean || {}).reduce((words, [wrong, right]) => words.replace(new RegExp(wrong, "iu"), right), state.q);
     const tips = corrected === state.q ? [] : [node("a", { href: addressOf({ ...state, q: corrected }), onclick: (event) => { event.preventDefault(); navigate({ q: corrected }); } }, corrected)];
-    if (answer.fits !== false) return notice(`${name}Take this with a grain of salt`, [answer.message], { more: tips.length ? [node("p", { class: "tries" }, ...tips)] : [] });
+    // One line, which opens: the pictures are what matters.
+    if (answer.fits !== false) return node("div", { class: "hint" }, node("details", {}, node("summary", {}, `${name}${answer.message}`)), ...tips);
     tips.push(node("a", { href: "./", onclick: (event) => { event.preventDefault(); navigate({ ...NO_QUERY, where: [] }, { reload: true }); } }, "See all of the library"));
     if (state.where.length) tips.unshift(node("a", { href: addressOf({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); navigate({ where: [] }); } }, "Without the filters"));
     if (answer.hits.length && !answer.showWeak) {
