@@ -47,8 +47,13 @@ TRUTHS = ("eccv", "cxc")
 _EXTERNAL, _FILE = OptionGroup("Any model's output"), Metavar("FILE")
 
 
+CONSTANT = "constant"
+"""In place of a file of scores: the same score for all pairs."""
 Scores = Annotated[
-    "str | Path | Arrays | None", "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
+    "str | Path | Arrays | None",
+    "Scores of images x texts with ids: npz, npy, safetensors, parquet; or constant: the same score for all.",
+    _EXTERNAL,
+    _FILE,
 ]
 ImageEmbeddings = Annotated[
     "str | Path | Arrays | None", "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
@@ -158,7 +163,8 @@ def evaluate(
             "asp:tfidf"]; see `subtext.evaluation.metrics`. None for recall at 1, 5 and 10, ranks and ties.
         protocol: Ties, folds, bootstrap and seed; None for `Protocol()`.
         scores: File with scores of images x texts with ids: npz, npy, safetensors or parquet; or an array or tensor,
-            with the ids in `external`, or as {"scores": array, "image_ids": [...], "text_ids": [...]}.
+            with the ids in `external`, or as {"scores": array, "image_ids": [...], "text_ids": [...]}. Or "constant":
+            the same score for all pairs, a null model that says what a metric gives for nothing.
         image_embeddings: File with vectors of the images with ids, in the same formats; or arrays, as `DataConfig`
             takes features.
         text_embeddings: File with vectors of the texts; can be the same file.
@@ -449,6 +455,8 @@ def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
 
     from subtext.data.external_outputs import read_scores, read_vectors
 
+    if isinstance(files.scores, Path) and str(files.scores) == CONSTANT and not files.scores.exists():
+        return ExternalOutput(torch.zeros(len(pairs.images), len(pairs.texts)), None, None, {"scores": CONSTANT})
     if files.scores is not None:
         output = read_scores(files.scores, image_ids=files.image_ids, text_ids=files.text_ids)
         values = output.values
