@@ -225,8 +225,8 @@ def section(name: str, result: Mapping[str, Any]) -> list[str]:
     recalls = [(NAMES[:3], "text to image R@1 / 5 / 10"), (NAMES[3:], "image to text R@1 / 5 / 10")]
     lines = [f"## {name}, {found['reported']}", ""]
     lines += [
-        f"{found['images']:,} images train. Rate {found['rate']:g}; {len(rows['host']['runs'])} seeds. Means, and the range "
-        "over seeds.",
+        f"{found['images']:,} images train. Rate {found['rate']:g}; {len(rows['host']['runs'])} seeds. Means, and the "
+        "range over seeds.",
         "",
     ]
     lines += table(
@@ -329,9 +329,8 @@ def main() -> None:
     result: dict[str, Any] = {"soft labels": {}, "interpolation": {}}
     for name in config.rows:
         if name in DATA:
-            result["soft labels"][name] = Judged(name, config.out, None if config.all else LIMITS.get(name)).judge(
-                config.seeds
-            )
+            limit = None if config.all else LIMITS.get(name)
+            result["soft labels"][name] = Judged(name, config.out, limit).judge(config.seeds)
         else:
             archive = name.removeprefix(INTERPOLATION)
             result["interpolation"][archive] = [
