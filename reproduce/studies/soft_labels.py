@@ -3,7 +3,7 @@
     SUBTEXT_DATA=... python -m reproduce.studies.soft_labels --out DIR [--rows PART ...] [--seeds 0 1 2]
 
 Soft labels: `dual` on frozen vectors of the starter towers, which are the teachers, too. Its rate is chosen among
-three. Each row then has the same search over weights and temperatures with the first seed, by the split that chooses:
+four. Each row then has the same search over weights and temperatures with the first seed, by the split that chooses:
 of Flickr8k the last 500 training images, of the others val. Reported are Flickr8k's val, and the test splits of the
 others. 1,000 of Flickr8k's and 3,000 of the icons' training images train, evenly spaced; with --all, all of them. The
 weights are the published ones, and those times the size of the batch, by which the released code divides the other loss
@@ -42,7 +42,7 @@ from subtext.evaluation.metrics import metrics_of
 from subtext.recipes.methods.soft_labels.teachers import image_vectors, text_vectors
 
 HOST = Recipe("dual", text_mlp=True, embed_dim=256, batch_size=256, epochs=12)
-RATES = (1e-3, 2e-3, 4e-3)
+RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 ACROSS, WITHIN = 0.1, 0.5
 """Published weights of the host CLIP."""
 SCALES = (1, 256)
@@ -52,6 +52,7 @@ PARTS = {"both": (1, 1, "none"), "across": (1, 0, "none"), "within": (0, 1, "non
     control: (1, 1, control) for control in ("permuted", "flat")
 }
 """Row -> whether it has targets across and within modalities, and its control."""
+CONTROLS = ("permuted", "flat")
 NEIGHBOURS = {"flickr8k": 200, "openstax": 20, "icons": 50}
 LIMITS = {"flickr8k": 1000, "icons": 3000}
 """Training images, unless all are asked for."""
@@ -241,15 +242,14 @@ def section(name: str, result: Mapping[str, Any]) -> list[str]:
             for row, own in figures.items()
         ],
     )
-    host = figures["host"]
-    lines += [f"{name}: difference to the host, paired by seed, with the interval of 95 % by t over seeds.", ""]
     deep = {"text to image R@10": NAMES[2], "image to text R@10": NAMES[5], **SHOWN}
+    compared = [(row, "host") for row in figures if row != "host"] + [("both", control) for control in CONTROLS]
+    lines += [f"{name}: differences, paired by seed, with the interval of 95 % by t over seeds.", ""]
     lines += table(
-        ["row", *deep],
+        ["rows", *deep],
         [
-            [row, *(signed(own[key], host[key]) for key in deep.values())]
-            for row, own in figures.items()
-            if row != "host"
+            [f"{row} less {other}", *(signed(figures[row][key], figures[other][key]) for key in deep.values())]
+            for row, other in compared
         ],
     )
     lines += [f"{name}: rsum of the split that chooses, by setting, first seed; the host has {_host(found)}.", ""]
@@ -262,6 +262,17 @@ def section(name: str, result: Mapping[str, Any]) -> list[str]:
 
 def _host(found: Mapping[str, Any]) -> str:
     return ", ".join(f"{value:.1f} at the rate {rate}" for rate, value in found["rates"].items())
+
+
+def _edges(found: Mapping[str, Any]) -> str:
+    """What was best at the end of what was tried."""
+    says, rates = [], [float(rate) for rate in found["rates"]]
+    if found["rate"] in (min(rates), max(rates)):
+        says.append("the host's rate")
+    largest = [row for row, own in found["rows"].items() if own["setting"].startswith(f"x {SCALES[-1]},")]
+    if largest:
+        says.append(f"the weights of {', '.join(largest)}")
+    return f" At the end of what was tried: {' and '.join(says)}." if says else ""
 
 
 def page(result: Mapping[str, Any]) -> str:
@@ -277,14 +288,16 @@ def page(result: Mapping[str, Any]) -> str:
     if soft := result["soft labels"]:
         lines += ["## In short", ""]
         for name, found in soft.items():
-            rows = found["rows"]
-            host = rows["host"]["runs"]
-            says = []
-            for title, key in SHOWN.items():
-                own = {row: signed([run[key] for run in rows[row]["runs"]], [run[key] for run in host]) for row in rows}
-                controls = ", ".join(f"{row} {own[row]}" for row in ("permuted", "flat"))
-                says.append(f"{title} {own['both']} ({controls})")
-            lines += [f"* {name}, soft labels less the host: {'; '.join(says)}."]
+            by = {
+                row: {key: [run[key] for run in own["runs"]] for key in SHOWN.values()}
+                for row, own in found["rows"].items()
+            }
+            says = [
+                f"{title} {signed(by['both'][key], by['host'][key])} to the host"
+                + "".join(f", {signed(by['both'][key], by[control][key])} to {control} targets" for control in CONTROLS)
+                for title, key in SHOWN.items()
+            ]
+            lines += [f"* {name}, soft labels in both ways: {'; '.join(says)}.{_edges(found)}"]
         lines += [""]
     for name in soft:
         lines += section(name, result)
