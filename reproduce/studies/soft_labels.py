@@ -285,7 +285,12 @@ def page(result: Mapping[str, Any]) -> str:
         "of ASP is about 50. Teachers are the towers whose vectors the host reads: they know nothing that it has not.",
         "",
     ]
-    if soft := result["soft labels"]:
+    soft, curves = result["soft labels"], result["interpolation"]
+    waiting = [name for name in DATA if name not in soft]
+    waiting += [f"{INTERPOLATION}{name}" for name in ARCHIVES if name not in curves]
+    if waiting:
+        lines += [f"Not trained yet: `--rows {' '.join(waiting)}`.", ""]
+    if soft:
         lines += ["## In short", ""]
         for name, found in soft.items():
             by = {
@@ -301,7 +306,7 @@ def page(result: Mapping[str, Any]) -> str:
         lines += [""]
     for name in soft:
         lines += section(name, result)
-    if curves := result["interpolation"]:
+    if curves:
         lines += ["## Weight interpolation", ""]
         lines += [
             "rsum by the share of what `adapt --model starter` learnt, mean and range over seeds: of the archive's",
