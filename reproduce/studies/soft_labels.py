@@ -38,6 +38,7 @@ from reproduce.studies.common import NAMES, Recipe, best, data_folder, options, 
 from reproduce.studies.starter import DATA, HELD_OUT, once, trained
 from subtext.api.interpolate import scale_updates
 from subtext.api.train import flat_arguments
+from subtext.evaluation import evaluate_model
 from subtext.evaluation.metrics import metrics_of
 from subtext.recipes.methods.soft_labels.teachers import image_vectors, text_vectors
 
@@ -183,11 +184,11 @@ def interpolated(name: str, out: Path, seed: int) -> dict[str, Any]:
         general_split=DATA[GENERAL][2],
         quiet=True,
     )
-    test = {}
+    test, pairs = {}, st.read(source.data, images=source.images).split(reported)
     for share in sorted({0.0, 0.5, 1.0, found.share}):
         opened = st.open_run(run.path)
         scale_updates(opened.model, share)
-        result = st.evaluate(opened, data=source, split=reported, protocol=st.Protocol(bootstrap=0), quiet=True)
+        result = evaluate_model(opened.model, pairs, protocol=st.Protocol(bootstrap=0))
         test[f"{share:g}"] = float(result.figures["rsum"])
     return {"share": found.share, "curve": list(found.curve), "test": test}
 
