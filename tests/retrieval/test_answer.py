@@ -108,7 +108,8 @@ def test_judged_items_change_the_query(place: Path, both: Index) -> None:
     learnt = []
     for view in plain.words("a square").astype(np.float64):
         scale = root / (rows @ view).std()
-        learnt.append(learn_query(scale * view, judged, np.array([1.0, -1]), weights=np.array([1.0, 0.8])) / scale)
+        options = {"weights": np.array([1.0, 0.8]), "bias": -float((judged @ (scale * view)).mean())}
+        learnt.append(learn_query(scale * view, judged, np.array([1.0, -1]), **options) / scale)
     wanted = plain.together([(1.0, np.array(learnt)), (-0.8, plain.words("white"))], "images")
     options = {"like": ["pink"], "not_like": ["black"], "not_text": "white", "signals": ("pixels",)}
     answer = both.answer(Query(text="a square", not_like_weight=0.8, top=12, **options))

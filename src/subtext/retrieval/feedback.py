@@ -2,11 +2,12 @@
 
 A user judges results. Of the judged items i with vectors x_i and labels y_i = 1 or -1, the query vector w minimises
 
-    sum over i of c_i log(1 + exp(-y_i w.x_i)) + |w - q|^2 / (2 C)
+    sum over i of c_i log(1 + exp(-y_i (w.x_i + b))) + |w - q|^2 / (2 C)
 
-(logistic regression; Rosset et al. 2004 for priors): it stays near the query q, however few items are judged. Vectors
-are taken from their mean over a sample and divided by the root of their mean square, and q is scaled so that q.x is in
-standard deviations over it: an item that is as usual as most has w.x = 0, whatever space the vectors are of.
+(logistic regression with the query q as its prior): it stays near the query, however few items are judged. Vectors are
+taken from their mean over a sample and divided by the root of their mean square, and q is scaled so that q.x is in
+standard deviations over it, whatever space the vectors are of. People judge results, which the query likes already: b
+is such that q alone is undecided about the judged items, or liked ones would teach nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def learn_query(
     *,
     weights: NDArray[np.float64] | None = None,
     strength: float = STRENGTH,
+    bias: float = 0.0,
 ) -> NDArray[np.float64]:
     """The query vector that judged items lead to; see the module.
 
@@ -41,6 +43,7 @@ def learn_query(
         labels: (n) 1 for liked ones, -1 for others.
         weights: (n) c, 0 or more; None for 1.
         strength: C, above 0.
+        bias: b.
 
     Returns:
         (D) the minimum, which is in the span of query and vectors.
@@ -53,7 +56,7 @@ def learn_query(
         [2.474, 3.2]
     """
     counted = np.ones(len(labels)) if weights is None else weights
-    prior, gram = vectors @ query, vectors @ vectors.T
+    prior, gram = vectors @ query + bias, vectors @ vectors.T
     amounts = np.zeros(len(labels))
 
     def loss(amounts: NDArray[np.float64]) -> float:
