@@ -300,7 +300,7 @@ def test_command_line_searches_with_several_parts(place: Path) -> None:
     assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
     assert found["query"]["image_weight"] == 0.2 and found["has_no_match"] is None and found["fit"] is None
     for hit in found["hits"]:
-        assert {reason["part"] for reason in hit["reasons"]} == {"text", "image", "-item", "-text"}
+        assert {reason["part"] for reason in hit["reasons"]} == {"text", "image", "-text"}
         assert sum(reason["amount"] for reason in hit["reasons"]) == pytest.approx(hit["score"], abs=1e-4)
     text = call(
         "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2

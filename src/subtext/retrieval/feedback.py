@@ -131,7 +131,11 @@ def with_feedback(
     learnt = []
     for own in query.astype(np.float64):
         scale = spread / (float((sampled @ own).std()) or 1.0)
-        vector = learn_query(scale * own, examples, judged.labels, weights=judged.weights, strength=STRENGTH * strength)
+        prior = scale * own
+        bias = -float((examples @ prior).mean())
+        vector = learn_query(
+            prior, examples, judged.labels, weights=judged.weights, strength=STRENGTH * strength, bias=bias
+        )
         learnt.append(vector / scale)
     return np.array(learnt, dtype=np.float32)
 
