@@ -630,7 +630,7 @@ def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: B
     changed = changed_since(view, ranker)
     direction = ranker.direction
     level = 0.0 if direction is None else evidence.level(direction.temperature)
-    return Judgement(direction, level, fit, changed if changed > STALE else None)
+    return Judgement(direction, level, fit, changed if changed > STALE else None, ranker.levels)
 
 
 def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) -> Values:

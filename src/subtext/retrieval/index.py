@@ -954,10 +954,23 @@ class Index:
         head, root = self._distanced.get(side), Path(self.store.manifest.root)
         spread = missing if head is None else head.uncertainty(view.vectors(side, result.keys)).tolist()
         explained = [[] for _ in missing] if why is None else why
-        rows = zip(view.items(side, result.keys), result.scores.tolist(), chances, explained, spread, strict=True)
+        levels = missing if judgement is None else judgement.levels(result.scores)
+        rows = zip(
+            view.items(side, result.keys), result.scores.tolist(), chances, explained, spread, levels, strict=True
+        )
         hits = [
-            Hit(item.id, score, item.path and str(root / item.path), item.captions, item.metadata, chance, grounds, std)
-            for item, score, chance, grounds, std in rows
+            Hit(
+                item.id,
+                score,
+                item.path and str(root / item.path),
+                item.captions,
+                item.metadata,
+                chance,
+                grounds,
+                std,
+                level,
+            )
+            for item, score, chance, grounds, std, level in rows
         ]
         fit, stale = (None, None) if judgement is None else (judgement.fit, judgement.stale)
         return Answer(hits, target=side, fit=fit, stale=stale)
