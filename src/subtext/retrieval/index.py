@@ -858,6 +858,7 @@ class Index:
             [(said[side, key], space, label, weight) for side, key, label, weight in items if (side, key) in said]
         )
         changed = []
+        assert pixels is not None
         for part in parts:
             if part.weight > 0:
                 vectors = with_feedback(view, target, part.vectors, pixels, strength=strength)
