@@ -1,4 +1,4 @@
-"""Judged items change a query: the learnt vector, and what it does to the ranking by pixels and by own texts."""
+"""JudgedVectors items change a query: the learnt vector, and what it does to the ranking by pixels and by own texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import stored_items
 
-from subtext.retrieval.feedback import Judged, learn_query, said_by, with_feedback
+from subtext.retrieval.feedback import JudgedVectors, learn_query, said_by, with_feedback
 from subtext.retrieval.manifest import EncoderRecord
 from subtext.retrieval.stores.item import Change, DerivedRow, IndexEntry
 from subtext.retrieval.stores.registry import create_store
@@ -81,7 +81,7 @@ def test_liked_and_disliked_items_change_pixels_and_texts(tmp_path: Path) -> Non
                 own = dict(zip(rows, view.vectors("images", np.array(rows))[:, 0], strict=True))
             else:
                 own = {key: vector for (_, key), vector in said_by(view, space, [("images", k) for k in rows]).items()}
-            judged = Judged.of([(own[key], space, label, 1.0) for key, label in zip(rows, labels, strict=True)])
+            judged = JudgedVectors.of([(own[key], space, label, 1.0) for key, label in zip(rows, labels, strict=True)])
             assert judged is not None
 
             def lead(query: np.ndarray, space: str = space, kind: object = kind, names: list[str] = names) -> float:

@@ -53,7 +53,7 @@ def learn_query(
 
     Example:
         >>> learn_query(np.array([2.4, 3.2]), np.array([[1.0, 0.0]]), np.array([1.0])).round(3).tolist()
-        [2.474, 3.2]
+        [2.477, 3.2]
     """
     counted = np.ones(len(labels)) if weights is None else weights
     prior, gram = vectors @ query + bias, vectors @ vectors.T
@@ -79,7 +79,7 @@ def learn_query(
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedVectors:
     """The judged items of a query, as they are compared with it in one space.
 
     Attributes:
@@ -95,8 +95,8 @@ class Judged:
     weights: NDArray[np.float64]
 
     @staticmethod
-    def of(rows: Sequence[tuple[NDArray[np.float32], Space, float, float]]) -> Judged | None:
-        """Judged items.
+    def of(rows: Sequence[tuple[NDArray[np.float32], Space, float, float]]) -> JudgedVectors | None:
+        """JudgedVectors items.
 
         Args:
             rows: (D) vector, space, label and weight of each.
@@ -107,11 +107,11 @@ class Judged:
         if not rows:
             return None
         vectors, spaces, labels, weights = zip(*rows, strict=True)
-        return Judged(np.stack(vectors), spaces, np.array(labels), np.array(weights))
+        return JudgedVectors(np.stack(vectors), spaces, np.array(labels), np.array(weights))
 
 
 def with_feedback(
-    view: View, space: Space, query: NDArray[np.float32], judged: Judged, *, strength: float
+    view: View, space: Space, query: NDArray[np.float32], judged: JudgedVectors, *, strength: float
 ) -> NDArray[np.float32]:
     """A query as judged items have changed it.
 
