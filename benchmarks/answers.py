@@ -357,8 +357,22 @@ def made(_: Path, place: Path) -> dict[str, Any]:
                 Gatherer(view, "images", FIXED, signals).gather([part], count=10).best(10)
                 seconds[name].append(time.perf_counter() - started)
     # The first two fill what is kept of the index.
-    result = {f"{name}, ms": round(1000 * float(np.median(own[2:])), 1) for name, own in seconds.items()}
-    return {"images": MADE, **result, "ratio": round(result["all evidence, ms"] / result["pixels, ms"], 2)}
+    kept = {name: 1000 * np.array(own[2:]) for name, own in seconds.items()}
+    result = {
+        f"{name}, ms": {
+            "median": round(float(np.median(own)), 1),
+            "quartiles": [round(float(limit), 1) for limit in np.percentile(own, (25, 75))],
+        }
+        for name, own in kept.items()
+    }
+    medians = {name: float(np.median(own)) for name, own in kept.items()}
+    added = {name: round(own - medians["pixels"], 1) for name, own in medians.items() if name != "pixels"}
+    return {
+        "images": MADE,
+        **result,
+        "added to pixels, ms": added,
+        "ratio": round(medians["all evidence"] / medians["pixels"], 2),
+    }
 
 
 def recalls(ranks: np.ndarray) -> dict[str, Any]:

@@ -108,7 +108,8 @@ def test_judged_items_change_the_query(place: Path, both: Index) -> None:
     learnt = []
     for view in plain.words("a square").astype(np.float64):
         scale = root / (rows @ view).std()
-        learnt.append(learn_query(scale * view, judged, np.array([1.0, -1]), weights=np.array([1.0, 0.8])) / scale)
+        options = {"weights": np.array([1.0, 0.8]), "bias": -float((judged @ (scale * view)).mean())}
+        learnt.append(learn_query(scale * view, judged, np.array([1.0, -1]), **options) / scale)
     wanted = plain.together([(1.0, np.array(learnt)), (-0.8, plain.words("white"))], "images")
     options = {"like": ["pink"], "not_like": ["black"], "not_text": "white", "signals": ("pixels",)}
     answer = both.answer(Query(text="a square", not_like_weight=0.8, top=12, **options))
@@ -299,7 +300,7 @@ def test_command_line_searches_with_several_parts(place: Path) -> None:
     assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
     assert found["query"]["image_weight"] == 0.2 and found["has_no_match"] is None and found["fit"] is None
     for hit in found["hits"]:
-        assert {reason["part"] for reason in hit["reasons"]} == {"text", "image", "-item", "-text"}
+        assert {reason["part"] for reason in hit["reasons"]} == {"text", "image", "-text"}
         assert sum(reason["amount"] for reason in hit["reasons"]) == pytest.approx(hit["score"], abs=1e-4)
     text = call(
         "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2

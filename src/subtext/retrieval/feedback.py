@@ -2,11 +2,12 @@
 
 A user judges results. Of the judged items i with vectors x_i and labels y_i = 1 or -1, the query vector w minimises
 
-    sum over i of c_i log(1 + exp(-y_i w.x_i)) + |w - q|^2 / (2 C)
+    sum over i of c_i log(1 + exp(-y_i (w.x_i + b))) + |w - q|^2 / (2 C)
 
-(logistic regression; Rosset et al. 2004 for priors): it stays near the query q, however few items are judged. Vectors
-are taken from their mean over a sample and divided by the root of their mean square, and q is scaled so that q.x is in
-standard deviations over it: an item that is as usual as most has w.x = 0, whatever space the vectors are of.
+(logistic regression with the query q as its prior): it stays near the query, however few items are judged. Vectors are
+taken from their mean over a sample and divided by the root of their mean square, and q is scaled so that q.x is in
+standard deviations over it, whatever space the vectors are of. People judge results, which the query likes already: b
+is such that q alone is undecided about the judged items, or liked ones would teach nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def learn_query(
     *,
     weights: NDArray[np.float64] | None = None,
     strength: float = STRENGTH,
+    bias: float = 0.0,
 ) -> NDArray[np.float64]:
     """The query vector that judged items lead to; see the module.
 
@@ -41,6 +43,7 @@ def learn_query(
         labels: (n) 1 for liked ones, -1 for others.
         weights: (n) c, 0 or more; None for 1.
         strength: C, above 0.
+        bias: b.
 
     Returns:
         (D) the minimum, which is in the span of query and vectors.
@@ -50,10 +53,10 @@ def learn_query(
 
     Example:
         >>> learn_query(np.array([2.4, 3.2]), np.array([[1.0, 0.0]]), np.array([1.0])).round(3).tolist()
-        [2.474, 3.2]
+        [2.477, 3.2]
     """
     counted = np.ones(len(labels)) if weights is None else weights
-    prior, gram = vectors @ query, vectors @ vectors.T
+    prior, gram = vectors @ query + bias, vectors @ vectors.T
     amounts = np.zeros(len(labels))
 
     def loss(amounts: NDArray[np.float64]) -> float:
@@ -76,7 +79,7 @@ def learn_query(
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedVectors:
     """The judged items of a query, as they are compared with it in one space.
 
     Attributes:
@@ -92,8 +95,8 @@ class Judged:
     weights: NDArray[np.float64]
 
     @staticmethod
-    def of(rows: Sequence[tuple[NDArray[np.float32], Space, float, float]]) -> Judged | None:
-        """Judged items.
+    def of(rows: Sequence[tuple[NDArray[np.float32], Space, float, float]]) -> JudgedVectors | None:
+        """JudgedVectors items.
 
         Args:
             rows: (D) vector, space, label and weight of each.
@@ -104,11 +107,11 @@ class Judged:
         if not rows:
             return None
         vectors, spaces, labels, weights = zip(*rows, strict=True)
-        return Judged(np.stack(vectors), spaces, np.array(labels), np.array(weights))
+        return JudgedVectors(np.stack(vectors), spaces, np.array(labels), np.array(weights))
 
 
 def with_feedback(
-    view: View, space: Space, query: NDArray[np.float32], judged: Judged, *, strength: float
+    view: View, space: Space, query: NDArray[np.float32], judged: JudgedVectors, *, strength: float
 ) -> NDArray[np.float32]:
     """A query as judged items have changed it.
 
@@ -128,7 +131,11 @@ def with_feedback(
     learnt = []
     for own in query.astype(np.float64):
         scale = spread / (float((sampled @ own).std()) or 1.0)
-        vector = learn_query(scale * own, examples, judged.labels, weights=judged.weights, strength=STRENGTH * strength)
+        prior = scale * own
+        bias = -float((examples @ prior).mean())
+        vector = learn_query(
+            prior, examples, judged.labels, weights=judged.weights, strength=STRENGTH * strength, bias=bias
+        )
         learnt.append(vector / scale)
     return np.array(learnt, dtype=np.float32)
 

@@ -22,7 +22,7 @@ from subtext.retrieval.condition import as_conditions, count_dates, matching, mi
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.evidence import Gatherer, ItemScores, Part, judge_evidence, text_space
 from subtext.retrieval.explain import explain, part_name, with_shares
-from subtext.retrieval.feedback import Judged, said_by, with_feedback
+from subtext.retrieval.feedback import JudgedVectors, said_by, with_feedback
 from subtext.retrieval.mapped_weights import MissingWeightsError
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -846,7 +846,7 @@ class Index:
         self, view: View, target: Side, parts: Sequence[Part], items: Sequence[JudgedItem], strength: float
     ) -> list[Part]:
         """The positive parts of a query as judged items have changed them: for pixels, and for texts."""
-        pixels = Judged.of(
+        pixels = JudgedVectors.of(
             [
                 (self._toward(target, side, view.vectors(side, np.array([key]))[0]).mean(axis=0), side, label, weight)
                 for side, key, label, weight in items
@@ -854,10 +854,11 @@ class Index:
         )
         space = text_space(view)
         said = said_by(view, space, [(side, key) for side, key, _, _ in items])
-        texts = Judged.of(
+        texts = JudgedVectors.of(
             [(said[side, key], space, label, weight) for side, key, label, weight in items if (side, key) in said]
         )
         changed = []
+        assert pixels is not None
         for part in parts:
             if part.weight > 0:
                 vectors = with_feedback(view, target, part.vectors, pixels, strength=strength)

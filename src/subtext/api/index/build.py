@@ -16,7 +16,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
-from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
+from subtext.api.index.maintain import (
+    IndexReport,
+    advice,
+    items_counted,
+    names_learnt,
+    names_of,
+    recorded_sources,
+    vector_shape,
+)
 from subtext.api.load import (
     EvaluationSubject,
     LoadedRun,
@@ -55,7 +63,6 @@ if TYPE_CHECKING:
     from subtext.api.embed import EmbeddedDataset
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
-    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import EncoderRecord, Manifest
@@ -805,24 +812,6 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         say(f"note: evidence is weighed by {count:,} queries made of its texts{said and '; '}{said}", quiet=quiet)
     else:
         say(f"note: evidence has {said}", quiet=quiet)
-
-
-def names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
-    """Names of what a model was trained on.
-
-    Args:
-        record: Of its training; None for a pretrained model.
-        sources: Where the data are now.
-
-    Returns:
-        The names, None for everything; and a note where nobody can say.
-    """
-    if record is None:
-        return set(), ""
-    try:
-        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
-    except (DataError, RequirementError) as problem:
-        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
 
 
 def interrupted_build(index: str | Path) -> Store | None:

@@ -22,6 +22,7 @@ from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
+    from subtext.models.checkpoint import Record
     from subtext.retrieval.calibration import Calibration
     from subtext.retrieval.manifest import Manifest
     from subtext.retrieval.ranker import Ranker
@@ -695,6 +696,24 @@ def calibrate_index(
     )
 
 
+def names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
+    """Names of what a model was trained on.
+
+    Args:
+        record: Of its training; None for a pretrained model.
+        sources: Where the data are now.
+
+    Returns:
+        The names, None for everything; and a note where nobody can say.
+    """
+    if record is None:
+        return set(), ""
+    try:
+        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
+    except (DataError, RequirementError) as problem:
+        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
+
+
 def _teach(
     store: Store,
     opened: LoadedRun,
@@ -704,7 +723,6 @@ def _teach(
     seed: int,
 ) -> Ranker | None:
     """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
-    from subtext.api.index.build import names_learnt
     from subtext.data.features import FeatureInput
     from subtext.retrieval.learning import embedders_of, fit_given
     from subtext.retrieval.ranker import store_ranker

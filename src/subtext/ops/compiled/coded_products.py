@@ -69,7 +69,7 @@ class Codes:
             The codes.
         """
         count = len(vectors)
-        mean = np.mean(vectors, axis=0, dtype=np.float64)
+        mean: NDArray[np.float64] = np.asarray(vectors.mean(axis=0, dtype=np.float64))
         codes = np.empty(vectors.shape, dtype=np.int8)
         steps, residuals, longest = np.empty(count, np.float32), np.empty(count, np.float32), 0.0
         for start in range(0, count, _BLOCK):
