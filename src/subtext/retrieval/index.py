@@ -908,7 +908,15 @@ class Index:
         )
         hits = [
             Hit(
-                item.id, score, item.path and str(root / item.path), item.captions, item.metadata, chance, grounds, std, level
+                item.id,
+                score,
+                item.path and str(root / item.path),
+                item.captions,
+                item.metadata,
+                chance,
+                grounds,
+                std,
+                level,
             )
             for item, score, chance, grounds, std, level in rows
         ]
