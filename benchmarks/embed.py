@@ -4,7 +4,7 @@ The peer is the loop that a user would write: `transformers` with the model's ow
 workers and images a batch. The third contestant is `encode` of sentence-transformers. All have the same weights: a
 random CLIP of the shape of ViT-B/32 (--quick: narrower, so that reading the images weighs more).
 
-    python benchmarks/embed.py [--quick] [--repeats N] [--json]
+    python -m benchmarks.embed [--quick] [--repeats N] [--json]
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# What an earlier repeat gave is not to be kept for a later one.
+os.environ["SUBTEXT_CACHE_LIMIT"] = "0"
 
 import numpy as np
 import torch
 import transformers
-from common import interleaved, options, report
 from PIL import Image
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
@@ -29,6 +30,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import subtext as st
+from benchmarks.common import interleaved, options, report
 from subtext.data.dataset import Dataset
 from subtext.evaluation.embedding import embed_items
 

@@ -574,7 +574,10 @@ class Life:
     def watch(self) -> str:
         after, refused = self.after_reading(self.state.sources, deleting=True)
         after = self.state if refused else after
+        killed = set(self.killed)
         self.do("watch", lambda: self.api().watch_index(self.index, max_checks=1, quiet=True), after, refused=False)
+        if refused:  # It watches on where its update was refused, and a killed one waits for the next.
+            self.killed |= killed
         return ""
 
     def add(self) -> str:

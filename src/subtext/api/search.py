@@ -12,7 +12,7 @@ from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
 from subtext.data.objects import Arrays
 from subtext.errors import ArgumentError, Setting
 from subtext.report.progress import say
-from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 
 if TYPE_CHECKING:
     from subtext.models.model import Model
@@ -153,6 +153,13 @@ def search(
         str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), _TWO_STAGES
     ] = None,
     bf16: Bf16 = None,
+    csv: Annotated[AnyPath | None, "Also write the results as CSV.", Metavar("FILE"), OptionGroup("Output")] = None,
+    separator: Annotated[
+        Literal["auto", "comma", "semicolon", "tab"] | None,
+        "Between the cells of --csv; auto: a semicolon where the locale writes a decimal comma.",
+        Shown("auto"),
+        OptionGroup("Output"),
+    ] = None,
     run: Annotated[
         AnyPath | None, "New folder of the run, if it was moved.", Metavar("RUN"), OptionGroup("Run")
     ] = None,
@@ -200,6 +207,9 @@ def search(
         candidates: Number of results to re-rank. Default: 100; 1 or more.
         rerank_features: Precomputed features for `rerank`.
         bf16: Score pairs in bfloat16 if the machine supports it. Default: as in training.
+        csv: A file that the results are also written to, a row each; see `Answer.to_csv`.
+        separator: Between the cells of `csv`: "comma", "semicolon" or "tab". Default: "auto", a semicolon where the
+            locale writes a decimal comma.
         run: New folder of the run, if it was moved.
         model: New folder of the pretrained model of the index, if it was moved.
         device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
@@ -212,6 +222,7 @@ def search(
             `open_index` and `Index.search`.
         RequirementError: If re-ranking cannot compare the two sides, or the second model lacks images or features.
     """
+    from subtext.retrieval.answer import write_csv
     from subtext.retrieval.index import Query
     from subtext.retrieval.query import texts_of
     from subtext.retrieval.rerank import CANDIDATES, Reranker
@@ -224,6 +235,8 @@ def search(
         for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("bf16", bf16)):
             if value is not None:
                 raise ArgumentError(f"{name} needs a second model that re-ranks; leave it out", field=name)
+    if separator is not None and csv is None:
+        raise ArgumentError("separator needs a file, ", Setting("csv"), "; leave it out", field="separator")
     texts = [text] if text is None or isinstance(text, str) else texts_of(text)
     queries = [
         Query(
@@ -286,6 +299,8 @@ def search(
         reranker = Reranker(second, str(rerank), candidates or CANDIDATES)
     answers, notes = opened.answers(queries, rerank=reranker), _incomplete(opened)
     answers = [replace(answer, notes=(*answer.notes, *notes)) for answer in answers]
+    if csv is not None:
+        write_csv(csv, answers, separator=separator or "auto")
     return answers[0] if text is None or isinstance(text, str) else answers
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -210,17 +211,17 @@ class WordInput:
         """
         encoded = [self.vocabulary.encode(tokenise(text)) for text in _texts(batch)]
         if draw is not None and self.augments:
-            longest = max(map(len, encoded), default=0)
+            longest = max([1, *map(len, encoded)])
             drops, masks = (
                 draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose=purpose, count=longest)
                 for purpose in ("token dropout", "token mask")
             )
-            for row, codes in enumerate(encoded):
-                retained = drops[row, : len(codes)] >= self.word_drop
-                if codes and not retained.any():
-                    retained[drops[row, : len(codes)].argmax()] = True
-                hidden = np.where(masks[row, : len(codes)] < self.token_mask, UNKNOWN, codes)
-                encoded[row] = hidden[retained].tolist()
+            codes, present = _table(encoded, longest, empty=0)
+            retained = present & (drops >= self.word_drop)
+            bare = np.flatnonzero(present.any(axis=1) & ~retained.any(axis=1))
+            retained[bare, np.where(present[bare], drops[bare], -1).argmax(axis=1)] = True
+            codes[masks < self.token_mask] = UNKNOWN
+            encoded = [row[kept].tolist() for row, kept in zip(codes, retained, strict=True)]
         return _tensors(*self._table(encoded), batch)
 
     def codes(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -706,14 +707,15 @@ def _texts(batch: InputBatch) -> list[str]:
     return list(batch.values)
 
 
-def _table(rows: Sequence[Sequence[int]], length: int, *, fill: int = 0) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(N L) codes of texts with padding, and a mask of the codes; an empty text counts as one token."""
+def _table(
+    rows: Sequence[Sequence[int]], length: int, *, fill: int = 0, empty: int = 1
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(N L) codes of texts with padding, and a mask of the codes; an empty text counts as so many tokens."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
     table = np.full((len(rows), length), fill, dtype=np.int64)
-    mask = np.zeros(table.shape, dtype=bool)
-    for index, row in enumerate(rows):
-        table[index, : len(row)] = row
-        mask[index, : max(1, len(row))] = True
-    return table, mask
+    places = np.arange(length)
+    table[places < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum()))
+    return table, places < np.maximum(lengths, empty)[:, None]
 
 
 def _tensors(tokens: NDArray[np.int64], mask: NDArray[np.bool_], batch: InputBatch) -> Tensors:

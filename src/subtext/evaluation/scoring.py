@@ -39,6 +39,8 @@ TILE = 64
 FEW = 16
 """Texts a tile where regions and words are compared: each brings many words, and only texts of one length share a tile.
 """
+GPU_FEW = 64
+"""The same on a GPU, which a few texts leave idle."""
 REGION_STEP = 4
 """In the exact way images are padded to a multiple of so many regions; texts keep their own number of words."""
 
@@ -165,26 +167,27 @@ def in_blocks(similarity: nn.Module, images: Embeddings, texts: Embeddings, heig
 
 @torch.inference_mode()
 def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tensor:
-    """Scores in tiles of TILE x TILE, or TILE x FEW, padded at the ends."""
+    """Scores in tiles of TILE x TILE, or TILE x FEW, padded at the ends; gathered on the device, for a GPU to go on."""
     device = device_of(similarity, images)
     columns = list(_alike(texts, 1))
-    across = TILE if similarity.indexable or texts.parts is None else FEW
+    few = GPU_FEW if device.type == "cuda" else FEW
+    across = TILE if similarity.indexable or texts.parts is None else few
     prepare = getattr(similarity, "prepare", None)
     matrix: Tensor | None = None
     for rows, group in _alike(images, REGION_STEP):
         for top in range(0, len(group), TILE):
             upper = _tile(group, top, TILE).to(device)
             prepared = () if prepare is None else (prepare(upper),)
-            target_rows = rows[top : top + TILE, None]
+            target_rows = rows[top : top + TILE, None].to(device)
             for target_columns, words in columns:
                 for start_column in range(0, len(words), across):
                     block = similarity(upper, _tile(words, start_column, across).to(device), *prepared)
                     if matrix is None:
-                        matrix = torch.empty(len(images), len(texts), dtype=block.dtype)
-                    block_columns = target_columns[start_column : start_column + across]
-                    matrix[target_rows, block_columns] = block[: len(target_rows), : len(block_columns)].cpu()
+                        matrix = torch.empty(len(images), len(texts), dtype=block.dtype, device=device)
+                    block_columns = target_columns[start_column : start_column + across].to(device)
+                    matrix[target_rows, block_columns] = block[: len(target_rows), : len(block_columns)]
     assert matrix is not None
-    return matrix
+    return matrix.cpu()
 
 
 def _alike(items: Embeddings, step: int) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:

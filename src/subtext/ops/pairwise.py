@@ -22,6 +22,8 @@ from subtext.ops.numerics import padded, parts_first, precise
 
 BLOCK_FLOATS = 2**23
 """Numbers that a block may take in evaluation: a few texts, in the cache."""
+GPU_BLOCK_FLOATS = 2**28
+"""The same on a GPU, which has no use for the cache of a processor: a block is one call of 64 images and 64 texts."""
 KEPT_FLOATS = 2**27
 """Numbers that blocks may take in training; further blocks are recomputed in the backward pass."""
 IMAGES_PER_BLOCK = 64
@@ -115,8 +117,8 @@ class PairSimilarity(nn.Module):
             ShapeError: If parts are of unequal widths, or not of the width of the weights.
 
         Complexity:
-            Memory of `BLOCK_FLOATS` numbers in evaluation. In training blocks beyond `KEPT_FLOATS` are recomputed in
-            the backward pass.
+            Memory of `BLOCK_FLOATS`, on a GPU `GPU_BLOCK_FLOATS`, numbers in evaluation. In training blocks beyond
+            `KEPT_FLOATS` are recomputed in the backward pass.
         """
         region_width, word_width = (_parts(items).shape[2] for items in (images, texts))
         if region_width != word_width:
@@ -133,6 +135,7 @@ class PairSimilarity(nn.Module):
         groups = list(equal_lengths(texts))
         restore_order = torch.cat([rows for rows, _ in groups]).argsort()
         learning = torch.is_grad_enabled()
+        block = max(self.block, GPU_BLOCK_FLOATS) if images.vectors.is_cuda else self.block
         recomputed = partial(checkpoint, compare, use_reentrant=False, preserve_rng_state=False)
         scores = []
         with torch.autocast(images.vectors.device.type, enabled=False):
@@ -145,7 +148,7 @@ class PairSimilarity(nn.Module):
                     per_text = len(chunk) * self.floats(_parts(chunk).shape[1], _parts(group).shape[1])
                     keep = per_text * len(group) <= kept_floats
                     kept_floats -= per_text * len(group) if keep else 0
-                    count = len(group) if keep else 1 << max(self.block // per_text, 1).bit_length() - 1
+                    count = len(group) if keep else 1 << max(block // per_text, 1).bit_length() - 1
                     # Nothing in a score is random: beyond KEPT_FLOATS it is recomputed in the backward pass.
                     run = recomputed if learning and not keep else compare
                     columns += [run(chunk, terms, group[at : at + count]) for at in range(0, len(group), count)]

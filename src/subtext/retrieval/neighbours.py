@@ -382,27 +382,33 @@ def mixed(cosines: Sequence[float], means: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def without_lenders(
-    view: View, keys: NDArray[np.int64], hidden: NDArray[np.int64]
+    view: View, keys: NDArray[np.int64], hidden: NDArray[np.int64], texts: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The neighbours' vectors of images, to which some images lend nothing: those that may not be seen.
+    """The neighbours' vectors of images, to which some images and texts lend nothing: those that may not be seen.
 
     Args:
         view: The index.
         keys: (N) keys of images.
         hidden: (H) keys of images that lend nothing.
+        texts: (T) keys of texts that lend nothing; None for none.
 
     Returns:
         (N E) float32, zeros for an image without neighbours, and (N) flags of those that have some.
     """
     vectors, there = view.vectors_in("neighbours", keys)
-    vectors, barred = vectors[:, 0], set(hidden.tolist())
-    near = near_of(view, keys[there])
+    vectors, near = vectors[:, 0], near_of(view, keys[there])
+    said, owners = said_links(view)
+    if texts is not None:
+        said, owners = said[~np.isin(said, texts)], owners[~np.isin(said, texts)]
+    lenders = np.setdiff1d(np.unique([key for own in near.values() for _, key in own]).astype(np.int64), hidden)
+    lenders = np.intersect1d(lenders, owners)
+    means, places = lent_by(view, lenders, (said, owners)), {key: row for row, key in enumerate(lenders.tolist())}
     for row, key in enumerate(keys.tolist()):
-        own = near.get(key, [])
-        allowed = [(cosine, other) for cosine, other in own if other not in barred]
-        if len(allowed) < len(own):
-            means = lent_by(view, np.array([other for _, other in allowed], dtype=np.int64))
-            vector = mixed([cosine for cosine, _ in allowed], means) if allowed else None
+        allowed = [(cosine, places[other]) for cosine, other in near.get(key, []) if other in places]
+        if key in near:
+            vector = (
+                mixed([cosine for cosine, _ in allowed], means[[place for _, place in allowed]]) if allowed else None
+            )
             there[row] = vector is not None
             vectors[row] = 0 if vector is None else vector
     return vectors, there

@@ -28,6 +28,7 @@ from subtext.errors import RequirementError
 from subtext.retrieval.answer import DateCounts, Level, as_sentence
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
+from subtext.retrieval.lists import MOST_IDS
 from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value
 from subtext.retrieval.stores.item import Item, Side
 from subtext.server.images import SIZES
@@ -77,6 +78,15 @@ ConditionText = Annotated[
     StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL),
     Field(json_schema_extra={"format": "condition"}),
 ]
+ListTitle = Annotated[
+    str,
+    StringConstraints(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
+    ),
+]
+"""What a list is called: one line that is not empty."""
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=MAX_ID, pattern=NO_NULL),
@@ -293,6 +303,44 @@ class DeleteRequest(Form):
     keep_texts: bool = Field(False, description="Keep the texts that have no other image.")
 
 
+Ids = Annotated[list[Name], Field(max_length=MOST_IDS)]
+
+
+class Judged(Form):
+    """Images that were judged for the query of a list."""
+
+    like: Ids = []
+    not_like: Ids = []
+
+
+class ListsQuery(Form):
+    """The library whose lists are asked for."""
+
+    index: LibraryName = None
+
+
+class NewList(Form):
+    """A list of images to save."""
+
+    max_json = 20_000
+    index: LibraryName = None
+    name: ListTitle
+    ids: Ids
+    query: Words | None = Field(None, description="The query that found them.")
+    judged: Judged = Judged()
+
+
+class ListChange(Form):
+    """What changes in a saved list; what is left out stays."""
+
+    max_json = 20_000
+    index: LibraryName = None
+    name: ListTitle | None = None
+    ids: Ids | None = None
+    query: Words | None = None
+    judged: Judged | None = None
+
+
 class ErrorResponse(BaseModel):
     """Why a request was refused."""
 
@@ -474,6 +522,54 @@ class ChangeResult(BaseModel):
     image_count: int
     text_count: int
     note: str
+
+
+class ListSummary(BaseModel):
+    """A saved list.
+
+    Attributes:
+        name: What people call it.
+        link: What it is asked for by.
+        items: Number of its images.
+        query: The query that found them; None for none.
+        created: When, in UTC.
+    """
+
+    name: str
+    link: str
+    items: int
+    query: str | None
+    created: str
+
+
+class Lists(BaseModel):
+    """The saved lists of a library, the newest first."""
+
+    index: str
+    lists: list[ListSummary]
+
+
+class ListOut(BaseModel):
+    """A saved list with its images.
+
+    Attributes:
+        name: What people call it.
+        link: What it is asked for by.
+        ids: Of its images, in their order.
+        query: The query that found them; None for none.
+        created: When, in UTC.
+        judged: "like" and "not_like" -> ids of images that were judged so for the query.
+        items: Its images.
+    """
+
+    index: str
+    name: str
+    link: str
+    ids: list[str]
+    query: str | None
+    created: str
+    judged: dict[str, list[str]]
+    items: list[ItemOut]
 
 
 class LibraryInfo(BaseModel):

@@ -24,17 +24,11 @@ _BLOCK = 64
 
 
 @no_type_check
-def _tile(
-    values: Any,
-    weights: Any,
-    levels: Any,
-    totals: Any,
-    value_count: Any,
-    level_count: Any,
-    SLOPE: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> None:
-    """The sums of BLOCK levels of one row over all of its values; both come divided by the temperature."""
+def _tile(values, weights, levels, totals, value_count, level_count, SLOPE: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    """The sums of BLOCK levels of one row over all of its values; both come divided by the temperature.
+
+    Without types: Triton compiles annotations too, and knows no names but its own.
+    """
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     level = tl.load(levels + row * level_count + columns, mask=columns < level_count, other=0.0)

@@ -55,7 +55,7 @@ from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import checksums, inside, json_object, mapped, stored_object
 from subtext.retrieval.manifest import STORE_NAME, Manifest, Revision
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
-from subtext.retrieval.stores.documents import CALIBRATION, PLOT, RANKER, READ_BY_OCR
+from subtext.retrieval.stores.documents import CALIBRATION, LISTS, PLOT, RANKER, READ_BY_OCR
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets, item_words
 from subtext.retrieval.stores.item import (
@@ -74,6 +74,7 @@ from subtext.retrieval.stores.item import (
     row_sum,
     side_of,
 )
+from subtext.retrieval.stores.saved_lists import without_images
 from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
 from subtext.retrieval.stores.store import Stats, Store, lost_changes
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems, text_side_sums
@@ -456,6 +457,7 @@ DOCUMENTS = {
     CALIBRATION: "calibration.json",
     PLOT: "calibration.svg",
     RANKER: "ranker.json",
+    LISTS: "lists.json",
     READ_BY_OCR: "ocr.txt",
 }
 """Document -> its file in the store's folder."""
@@ -751,11 +753,11 @@ class FolderWriter(SqlWriter):
         Returns:
             Number of deleted items of each side, and the number of the job.
         """
-        for name in sorted(change.documents, reverse=True):
-            write_text(self.inner / DOCUMENTS[name], change.documents[name])
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         if change.since not in (None, self.manifest.change):
             raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
+        for name in sorted(change.documents, reverse=True):
+            write_text(self.inner / DOCUMENTS[name], change.documents[name])
         with self.store.reading() as view:
             sides, change = view.sides, self._with_owners(view, change)
             replaced: dict[Space, list[str]] = {change.side: [entry.id for entry in change.entries]}
@@ -1108,6 +1110,11 @@ class FolderWriter(SqlWriter):
                         tables.run("DELETE FROM traces")
                         writer.count_change()
                     tables.empty_log()
+                file = other / DOCUMENTS[LISTS]
+                if not file.is_symlink() and file.is_file():
+                    left = without_images(file.read_text(encoding="utf-8"), ids["images"])
+                    if left is not None:
+                        write_text(file, left)
             except SearchIndexError as problem:
                 if getattr(problem.__cause__, "sqlite_errorcode", 0) & 0xFF in _CLOSED:
                     raise  # The next writer finishes the deletion.

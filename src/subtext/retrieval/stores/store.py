@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from subtext.data.output_cache import forget
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest, Revision
-from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
+from subtext.retrieval.stores.documents import LISTS
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import Condition, earliest
 from subtext.retrieval.stores.item import (
     DERIVED,
@@ -44,8 +45,12 @@ from subtext.retrieval.stores.item import (
     opposite,
     side_of,
 )
+from subtext.retrieval.stores.saved_lists import without_images
 from subtext.retrieval.text_side import SENTENCE_SIDE
 from subtext.retrieval.words import fold, query_words
+
+ATTEMPTS = 5
+"""How often a change is made again where another writer was faster."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +247,11 @@ class View(ABC):
         Returns:
             Rows of the record; their columns depend on the kind.
         """
+
+    @property
+    def whole(self) -> View:
+        """The index with items that this view hides; most views hide none. See `retrieval.visible`."""
+        return self
 
     @property
     def space_counts(self) -> dict[Space, int]:
@@ -592,7 +602,25 @@ class Writer(ABC):
             OutputError: If the user's cache cannot be written; then nothing is deleted.
         """
         forget(self._contents(side, ids, keep_texts=keep_texts))
-        return self.apply(Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)).deleted
+        change = Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)
+        for attempt in range(ATTEMPTS):
+            try:
+                return self.apply(self._unlisted(change)).deleted
+            except IndexLockedError:
+                # Only where a list names one of them: another writer may have changed it meanwhile.
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _unlisted(self, change: Change) -> Change:
+        """A deletion that also takes the images out of saved lists."""
+        if change.side != "images":
+            return change
+        with self.store.reading() as view:
+            for (text,) in view.records(LISTS):
+                if (left := without_images(text, change.deleted)) is not None:
+                    return replace(change, documents={LISTS: left}, since=view.revision.change)
+        return change
 
     def _contents(self, side: Side, ids: Sequence[str], *, keep_texts: bool) -> set[bytes]:
         """The contents of items that are to be deleted, and of the texts that go with them."""
@@ -868,6 +896,11 @@ class Store(ABC):
             SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
+
+    @property
+    def whole(self) -> Store:
+        """The index with items that this store hides; most stores hide none. See `retrieval.visible`."""
+        return self
 
     @property
     def text_side(self) -> Path | None:
