@@ -485,7 +485,7 @@ def test_thumbs_change_the_ranking_at_once(page) -> None:
     down = cards(page)[0]
     page.hover("#columns .card")
     page.click("#columns .card .down")
-    until(page, "document.querySelector('#status').textContent.endsWith('; 2 judged')")
+    until(page, "document.querySelector('#status').textContent.includes(', 2 judged, for')")
     assert f"like={names[0]}&not_like={down}" in page.url and {names[0], down}.isdisjoint(cards(page))
     assert page.text_content("#status").startswith("11 pictures"), "what is judged leaves the count"
     accessible(page)
@@ -501,7 +501,7 @@ def test_thumbs_change_the_ranking_at_once(page) -> None:
     assert json.loads(tables["queries.jsonl"])["text"] == "a black square"
     page.keyboard.press("Escape")
     page.click(f"#pieces button[aria-label='Take away: Unlike {down}']")
-    until(page, "document.querySelector('#status').textContent.endsWith('; 1 judged')")
+    until(page, "document.querySelector('#status').textContent.includes(', 1 judged, for')")
     page.click("#open-options")
     assert page.inner_text("#qrels") == "Download 1 judgement"
     page.click("#forget")
@@ -583,7 +583,7 @@ def test_comparison_answers_when_one_library_lacks_item(page) -> None:
         page.wait_for_selector(".columns[data-sides='2'] .column:nth-child(1) .card .open")
         assert page.locator(".column:nth-child(2) .card").count() == 0
         assert "other: That did not work" in page.inner_text("#notice") and "evil" not in cards(page)
-        assert page.inner_text("#status").startswith("12 pictures for")
+        assert page.inner_text("#status").startswith("12 pictures")
         option(page, "#compare", "")
         page.wait_for_selector("#notice:empty", state="attached")
     page.goto("/?like=nobody&compare=other")

@@ -271,6 +271,14 @@ def test_page_filters_by_words_of_people_with_chips_outside(opened, size: tuple[
     tidy(page)
 
 
+def test_page_keeps_judged_items_and_messages_in_one_line_on_a_phone(opened) -> None:
+    page = opened(f"/?q={QUERY}&like=1950-0000&not_like=1951-0001&not_like=1952-0002", PHONE)
+    assert page.locator("#pieces .piece").count() == 3
+    assert page.locator(".hint").count() == 1, "the model does not know all words"
+    assert page.locator("#columns .mat").first.bounding_box()["y"] <= 240
+    tidy(page)
+
+
 @pytest.mark.parametrize("size", [WIDE, PHONE])
 def test_page_selection_bar_covers_nothing_and_fits(opened, size: tuple[int, int]) -> None:
     page = opened(f"/?q={QUERY}", size)
