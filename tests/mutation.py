@@ -65,7 +65,7 @@ GROUPS = {
         "data/bad_data data/every_input data/dataset_in_memory data/join data/readers/foreign_tables "
         "data/readers/every_reader",
     ),
-    "words": ("retrieval/words.py", "retrieval/condition retrieval/query retrieval/answer"),
+    "words": ("retrieval/words.py", "retrieval/words retrieval/condition retrieval/query retrieval/answer"),
     "filters": (
         "retrieval/condition.py retrieval/query.py retrieval/stores/facets.py",
         "retrieval/answer retrieval/condition retrieval/query retrieval/confidence api/search api/search_features",
