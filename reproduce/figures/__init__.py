@@ -71,7 +71,7 @@ def figure(
     Raises ArgumentError for an unknown figure; RequirementError for systems that do not fit the figure; OutputError for
     a file that cannot be written; these before the work begins. Raises what reading and scoring raise.
     """
-    from reproduce.figures.catalogue import FIGURES, listing
+    from reproduce.figures.catalogue import FIGURES, OTHERS, listing
     from subtext.errors import ArgumentError
     from subtext.settings import did_you_mean
 
@@ -81,6 +81,8 @@ def figure(
         return Text(listing())
     if name is None:
         raise ArgumentError("name a figure; --list shows the figures")
+    if name in OTHERS:
+        raise ArgumentError(f"{name} needs another command: {OTHERS[name].command}")
     if name not in FIGURES:
         raise ArgumentError(did_you_mean("figure", name, FIGURES))
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 PAPER = "Li et al., NeurIPS 2022"
+ECCV2020, CVPRW2022 = "Thomas and Kovashka, ECCV 2020", "Thomas and Kovashka, CVPR workshops 2022"
+_COMPARE = "python -m reproduce.gallery compare BASELINE OURS --out FILE"
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,50 @@ FIGURES = {
 }
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A figure that another command of this repository makes.
+
+    title  what it shows        where  paper and number of the figure        command  that makes it
+    """
+
+    title: str
+    where: str
+    command: str
+
+
+OTHERS = {
+    "cvprw2022_fig3": Elsewhere(
+        "Images that two runs find for an abstract word",
+        f"{CVPRW2022}, Figure 3",
+        f"{_COMPARE} --word justice --word patriotism",
+    ),
+    "cvprw2022_fig4": Elsewhere(
+        "Pairs with the largest and the smallest weight",
+        f"{CVPRW2022}, Figure 4",
+        "python -m reproduce.weights report RUN --graph GRAPH --page FILE",
+    ),
+    "eccv2020_fig5": Elsewhere(
+        "Semantic neighbours with the smallest ratio of their distances in two runs",
+        f"{ECCV2020}, Figure 5",
+        f"{_COMPARE} --graph GRAPH --pairs 10000",
+    ),
+    "eccv2020_fig6": Elsewhere(
+        "The three best images of two runs for a word", f"{ECCV2020}, Figure 6", f"{_COMPARE} --top 3 --word freedom"
+    ),
+}
+"""Figures that are pages of other commands."""
+
+
 def listing() -> str:
-    """Every figure with what it needs."""
+    """Every figure with what it needs, in the order of the names."""
     lines = []
-    for name, figure in FIGURES.items():
-        lines += [f"{name}  {figure.where}: {figure.title}", f"  needs: {needed(figure)}"]
+    for name in sorted({**FIGURES, **OTHERS}):
+        if name in OTHERS:
+            other = OTHERS[name]
+            lines += [f"{name}  {other.where}: {other.title}", f"  by: {other.command}"]
+        else:
+            lines += [f"{name}  {FIGURES[name].where}: {FIGURES[name].title}", f"  needs: {needed(FIGURES[name])}"]
     return "\n".join(lines)
 
 
@@ -52,5 +93,5 @@ def needed(figure: FigureKind) -> str:
         return "a data set, or a run that remembers one"
     count = f"{figure.least}" if figure.least == figure.most else f"{figure.least} to {figure.most}"
     if figure.systems == "runs":
-        return f"{count} runs, trained with --save-every-epochs"
+        return f"{count} runs, trained with --save-every-epochs, also those of a table: TABLE.json#ROW/DATA"
     return f"{count} runs, or files of scores or vectors"

@@ -127,9 +127,36 @@ def is_run(path: Path) -> bool:
 
 
 def labelled(text: str) -> tuple[str, Path]:
-    """(label, path) of `NAME=PATH`, or of a path, whose label is its name."""
+    """(label, path) of `NAME=PATH`, or of a path, whose label is its name; of a table's row its first run.
+
+    Raises what `run_of_table` raises.
+    """
     name, equals, value = text.partition("=")
     if equals and name and not Path(text).exists():
-        return name, Path(value).expanduser()
+        return name, run_of_table(value) or Path(value).expanduser()
+    if (run := run_of_table(text)) is not None:
+        return text.rpartition("#")[2], run
     path = Path(text).expanduser()
     return path.stem if path.is_file() else path.resolve().name, path
+
+
+def run_of_table(text: str) -> Path | None:
+    """The run with the first seed of a row, of TABLE.json#ROW/DATA; None for another text.
+
+    Raises RequirementError where the file is no table, or has no such row.
+    """
+    file, hash_sign, row = text.rpartition("#")
+    path = Path(file).expanduser()
+    if not hash_sign or path.suffix != ".json" or Path(text).exists():
+        return None
+    try:
+        runs = dict(json.loads(path.read_text(encoding="utf-8"))["runs"])
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise RequirementError(
+            f"{text} needs a file that `python -m reproduce.tables` wrote; {path} is none ({type(problem).__name__})"
+        ) from problem
+    if not runs.get(row):
+        raise RequirementError(
+            f"{text} needs a row that was trained, as ROW/DATA; {path.name} has {', '.join(runs) or 'none'}"
+        )
+    return path.parent / runs[row][0]

@@ -34,6 +34,8 @@ from subtext.settings import Interval, Metavar, OptionGroup, command
 RARE, COMMON = 2, 0.05
 """A word is sampled from those in at least so many texts, and in at most this share of them."""
 _AT_A_TIME = 512
+NOTHING = 1e-6
+"""Added to a distance before it divides."""
 _GALLERY = OptionGroup("Gallery")
 
 
@@ -61,8 +63,7 @@ def compare(
     """Show the results of two runs for the same words and images, side by side.
 
     With --graph the page also shows, for each run, the neighbours that it moved together most in comparison with the
-    other run: texts, and images of such texts, by the cosine of their embeddings in standard deviations above random
-    pairs of the same run.
+    other run: texts, and images of such texts, with the smallest ratio of their distances in the two runs.
 
     Raises RequirementError when a run only scores pairs or the runs remember different data; what opening, reading and
     the graph raise.
@@ -134,12 +135,17 @@ class NeighbourPairs:
     """Sampled pairs of neighbours.
 
     first, second  (M) rows of texts, or of images
-    similarity   of each run (M): the cosine, in standard deviations above random pairs of the same run
+    distance     of each run (M): of the vectors, which have unit length; 0 to 2
     """
 
     first: NDArray[np.int64]
     second: NDArray[np.int64]
-    similarity: tuple[NDArray[np.float64], NDArray[np.float64]]
+    distance: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+    def ratio(self, run: int) -> NDArray[np.float64]:
+        """(M) distance in a run, 0 or 1, divided by that in the other; 1 where both are 0."""
+        own, other = self.distance[run], self.distance[1 - run]
+        return (own + NOTHING) / (other + NOTHING)
 
 
 def neighbour_pairs(
@@ -150,7 +156,7 @@ def neighbour_pairs(
     count: int = 10_000,
     seed: int = 0,
 ) -> NeighbourPairs:
-    """At most `count` different pairs of neighbours of the graph, and their similarity in two runs.
+    """At most `count` different pairs of neighbours of the graph, and their distances in two runs.
 
     runs    similarity and embeddings of the graph's texts, of one run and the other; of the images with `images`
     images  (N) of each text, below 0 for none: pairs are then of images whose texts are neighbours
@@ -172,15 +178,9 @@ def neighbour_pairs(
     unique = np.unique(np.stack([np.minimum(first, second), np.maximum(first, second)], axis=1), axis=0)
     order = draw.permutation(len(unique), seed=seed, epoch=0, purpose="gallery neighbours")[:count]
     first, second = unique[order].T
-    items = len(runs[0][1])
-    keys = np.arange(min(count, 4 * items), dtype=np.int64)
-    ends = draw.integers(keys, items, seed=seed, epoch=0, purpose="gallery random pairs", count=2)
-    ends = ends[ends[:, 0] != ends[:, 1]]
-    values = []
-    for similarity, embeddings in runs:
-        random = _cosines(similarity, embeddings, ends[:, 0], ends[:, 1])
-        values.append((_cosines(similarity, embeddings, first, second) - random.mean()) / (random.std() or 1.0))
-    return NeighbourPairs(first, second, (values[0], values[1]))
+    cosines = [_cosines(similarity, embeddings, first, second) for similarity, embeddings in runs]
+    ours, theirs = (np.sqrt(np.maximum(2 - 2 * values, 0)) for values in cosines)
+    return NeighbourPairs(first, second, (ours, theirs))
 
 
 def _cosines(
@@ -283,24 +283,23 @@ def _closest(
     card: Callable[[int, float], page.PageHit],
     top: int,
 ) -> list[page.PageSection]:
-    """For each run the pairs that are more similar in it than in the other."""
-    change = pairs.similarity[1] - pairs.similarity[0]
+    """For each run the pairs with the smallest ratio of the distance in it to that in the other."""
     kind = "neighbours" if modality == "texts" else "images whose texts are neighbours"
     sections = []
     for number, side in enumerate(sides):
-        searches = []
-        for pair in np.argsort(change if number == 0 else -change, kind="stable")[:top].tolist():
+        searches, ratio = [], pairs.ratio(number)
+        for pair in np.argsort(ratio, kind="stable")[:top].tolist():
             rows = int(pairs.first[pair]), int(pairs.second[pair])
-            values = zip(sides, pairs.similarity, strict=True)
-            note = ", ".join(f"{run.name} {similarity[pair]:+.1f}" for run, similarity in values)
-            cards = [card(row, float(pairs.similarity[number][pair])) for row in rows]
+            values = zip(sides, pairs.distance, strict=True)
+            note = ", ".join(f"{run.name} {distance[pair]:.3f}" for run, distance in values)
+            cards = [card(row, float(ratio[pair])) for row in rows]
             searches.append(page.PageSearch(ids[rows[0]], cards, note))
         sections.append(
             page.PageSection(
                 f"Neighbours that {side.name} has moved closest: {modality}",
-                f"Of {len(change):,} pairs of {kind} in the graph, those whose {modality} are more similar in "
-                f"{side.name} than in the other run: the cosine, in standard deviations above random pairs of the same "
-                "run.",
+                f"Of {len(ratio):,} pairs of {kind} in the graph, those with the smallest ratio of the distance of "
+                f"their {modality} in {side.name} to that in the other run, as in figure 5 of Thomas and Kovashka "
+                "(2020). The number is the ratio.",
                 searches,
                 2,
             )

@@ -93,6 +93,8 @@ NOTES = (
     "in the space of the graph (Doc2Vec unless --space or --graph names another). A text without a vector is "
     "orthogonal to every other text.",
     "In each epoch one caption of every image is sampled. A smaller last batch is left out, in every row.",
+    "Two differences from section 3.5: the GRU starts with PyTorch's initial weights, where the paper has Xavier's for "
+    "all that is not pretrained, and weight decay leaves out biases and normalisation layers.",
     "Of Politics the first two sentences of each article are read, as `subtext data prepare` cuts them; complete "
     "articles are refused.",
 )

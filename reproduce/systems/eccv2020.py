@@ -92,7 +92,7 @@ NOTES = (
     "Word vectors are learnt on the training texts first, as in the paper, by the Doc2Vec of section 3.3 over all "
     "words.",
     "Linear maps to the joint space start Xavier-uniform with a bias of 0; those of the published code start "
-    "Xavier-normal with a bias of 0.1.",
+    "Xavier-normal with a bias of 0.1. Weight decay leaves out biases and normalisation layers.",
     "The paper does not state the K of PVSE; it is the authors' choice of 2022 for each data set (Politics 9, GoodNews "
     "5, ConcCap 7, COCO 3). The rows without TRIP, PVSE too, have the angular loss.",
     "Weights of the losses within texts and within images: 0.2 and 0.3 (angular), 0.3 and 0.1 (triplet).",

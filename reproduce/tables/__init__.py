@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,6 +29,20 @@ def table(
     rows: Annotated[
         str, "Keys of rows, with commas between them.", Shown("all"), OptionGroup("Table"), Metavar("KEY,...")
     ] = "",
+    add_row: Annotated[
+        tuple[str, ...],
+        "A row of your own, with the options of the table's first row of the same model; repeatable. OPTION= with "
+        "nothing after it leaves an option of that row out.",
+        OptionGroup("Table"),
+        Metavar("NAME=MODEL[:OPTION=VALUE,...][+METHOD[:OPTION=VALUE,...]...]"),
+    ] = (),
+    imported: Annotated[
+        tuple[str, ...],
+        "A Python file that registers methods (subtext.register_method); repeatable.",
+        Flag("--import"),
+        OptionGroup("Table"),
+        Metavar("FILE"),
+    ] = (),
     plan: Annotated[bool, "List the trainings and their state; train nothing.", OptionGroup("Table")] = False,
     data: Annotated[
         tuple[str, ...],
@@ -42,7 +56,19 @@ def table(
     ] = (),
     features: Annotated[
         tuple[str, ...],
-        "Precomputed image features, used instead of ResNet-50; repeatable.",
+        "Precomputed image features, used instead of pixels; repeatable.",
+        OptionGroup("Data"),
+        Metavar("NAME=FILE"),
+    ] = (),
+    graph_features: Annotated[
+        tuple[str, ...],
+        "Image features for a graph or a density alone, beside pixels; repeatable. Default: --features.",
+        OptionGroup("Data"),
+        Metavar("NAME=FILE"),
+    ] = (),
+    regions: Annotated[
+        tuple[str, ...],
+        "Features of regions for the models that read them, beside pixels; repeatable. Default: --features.",
         OptionGroup("Data"),
         Metavar("NAME=FILE"),
     ] = (),
@@ -73,6 +99,19 @@ def table(
         Interval(0),
         OptionGroup("Protocol"),
     ] = 1000,
+    save_every_epochs: Annotated[
+        int,
+        "Save every Nth epoch of each training as a run, for figures over epochs; 0 for none.",
+        Interval(0),
+        OptionGroup("Protocol"),
+    ] = 0,
+    sweep_option: Annotated[
+        tuple[str, ...],
+        "Values of an option of a method or model, chosen by validation for each row that has it; repeatable: all "
+        "combinations are tried. K and lambda stand for neighbours and total_weight.",
+        OptionGroup("Protocol"),
+        Metavar("METHOD.OPTION=VALUE,..."),
+    ] = (),
     epochs: Annotated[
         int | None, "Training epochs. Default: as in the table.", Interval(1), OptionGroup("Protocol")
     ] = None,
@@ -108,6 +147,7 @@ def table(
     Raises ArgumentError for a table that does not exist and for a malformed NAME=VALUE; RecipeError for unknown rows
     and options; and what reading, building and evaluating raise.
     """
+    from reproduce.tables.own_rows import read_code, with_own_rows
     from reproduce.tables.specification import tables
     from subtext.errors import ArgumentError
     from subtext.settings import did_you_mean
@@ -120,11 +160,21 @@ def table(
         raise ArgumentError("name a table; --list shows the tables")
     if name not in tables():
         raise ArgumentError(did_you_mean("table", name, tables()))
-    chosen = tables()[name]
+    from reproduce.tables.nulls import with_nulls
+
+    code = [read_code(Path(file)) for file in imported]
+    chosen = with_nulls(with_own_rows(tables()[name], add_row, "".join(code)))
     options = _assignments("--set", changes)
     if epochs is not None:
         options["epochs"] = str(epochs)
-    paths = _data_paths(chosen, data, images, features, text_features, split_seed=split_seed, on_error=on_error)
+    files = {
+        "--images": images,
+        "--features": features,
+        "--text-features": text_features,
+        "--graph-features": graph_features,
+        "--regions": regions,
+    }
+    paths = _data_paths(chosen, data, files, split_seed=split_seed, on_error=on_error)
 
     from reproduce.tables.config import TableConfig
     from reproduce.tables.make import make, plan_of
@@ -133,10 +183,12 @@ def table(
         name=name,
         table=chosen,
         rows=chosen.select([key.strip() for key in rows.split(",") if key.strip()]),
+        sweeps={key: tuple(values.split(",")) for key, values in _assignments("--sweep-option", sweep_option).items()},
         out=Path(out),
         data=paths,
         changes={option.replace("-", "_"): value for option, value in options.items()},
         seeds=seeds,
+        save_every_epochs=save_every_epochs,
         trials=trials,
         subset=subset,
         sweep=sweep,
@@ -156,22 +208,20 @@ def table(
 
 def listing() -> str:
     """Every table with its rows and data sets."""
-    from reproduce.tables.specification import DATA_SETS, tables
+    from reproduce.tables.specification import BM25, DATA_SETS, HUBNESS, tables
 
     lines = []
     for name, table in tables().items():
         data = ", ".join(f"{key} ({DATA_SETS[key].name}, {DATA_SETS[key].c}-way)" for key in table.data)
         lines += [f"{name}  {table.paper}: {table.title}", f"  data: {data}"]
-        lines.append(f"  rows: {', '.join(row.key for row in table.rows if row.trained)}")
+        lines.append(f"  rows: {', '.join(row.key for row in table.rows if row.trained)}, {HUBNESS}, {BM25}")
     return "\n".join(lines)
 
 
 def _data_paths(
     table: PublishedTable,
     data: Sequence[str],
-    images: Sequence[str],
-    features: Sequence[str],
-    text_features: Sequence[str],
+    given: Mapping[str, Sequence[str]],
     *,
     split_seed: int | None,
     on_error: Literal["raise", "skip"] | None,
@@ -193,7 +243,7 @@ def _data_paths(
             paths[(resolved.stem if resolved.is_file() else resolved.name).lower().replace(" ", "_")] = text
     default = next(iter(paths)) if len(paths) == 1 else None
     files = {"--data": paths}
-    for flag, texts in (("--images", images), ("--features", features), ("--text-features", text_features)):
+    for flag, texts in given.items():
         files[flag] = _assignments(flag, texts, default=default)
         for key in files[flag]:
             if key not in paths:
@@ -210,9 +260,7 @@ def _data_paths(
     return {
         key: DataPaths(
             data=Path(path).expanduser(),
-            images=file("--images", key),
-            features=file("--features", key),
-            text_features=file("--text-features", key),
+            **{flag.removeprefix("--").replace("-", "_"): file(flag, key) for flag in given},
             split_seed=split_seed,
             on_error=on_error,
         )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from reproduce.tables.figure_names import FIGURES
@@ -22,18 +23,30 @@ from subtext.settings import Field, did_you_mean
 
 SPACES: Mapping[str, Any] = {"doc2vec": Doc2VecSpace, "lsa": LsaSpace, "sentence": SentenceSpace}
 """Text spaces that their settings alone define."""
+LETTERS = {"K": "neighbours", "lambda": "total_weight"}
+"""Letters of the papers for options of sample weights."""
+REGION_MODELS = frozenset({"ascl", "chan", "dsran", "imram", "scan", "sgraf"})
+"""Models whose papers read regions of a detector; from pixels they would have the cells of a backbone."""
+JOINT = "dsran"
+"""The model that tells cells from regions."""
 FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1)
 """Factors of the learning rate in a row's trials, in their order."""
 
 
 @dataclass(frozen=True)
 class DataPaths:
-    """The files of a data set, and how they are read; see `subtext.read` and `subtext.train`."""
+    """The files of a data set, and how they are read; see `subtext.read` and `subtext.train`.
+
+    graph_features  of a graph by images, and of a density, where rows read pixels or other features
+    regions         features of regions for the models that read them, beside pixels or other features
+    """
 
     data: Path
     images: Path | None = None
     features: Path | None = None
     text_features: Path | None = None
+    graph_features: Path | None = None
+    regions: Path | None = None
     split_seed: int | None = None
     on_error: Literal["raise", "skip"] | None = None
 
@@ -42,6 +55,11 @@ class DataPaths:
         """The options of reading, with their defaults."""
         on_error, split_seed = self.on_error or "raise", self.split_seed or 0
         return {"images": self.images, "split_seed": split_seed, "on_error": on_error}
+
+    @property
+    def of_graphs(self) -> Path | None:
+        """The features of a graph by images, and of a density."""
+        return self.graph_features or self.features
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with absolute paths."""
@@ -134,6 +152,8 @@ class TableConfig:
     seeds         trainings per row                  trials     learning rates per row, chosen by validation
     sweep         training images of a sweep that chooses a row's ratio on a data set; 0: no sweep
     subset        training images; None for all      split      is evaluated      val_split  selects the epoch
+    sweeps        "PART.OPTION" -> values among which each row that has it chooses, by validation
+    save_every_epochs   every Nth epoch of a training is kept; 0 for none
     c             candidates of a c-way choice on a data set that is not the papers'
     space, neighbours, min_count   of the graphs that rows share
     graphs        key -> existing graph of the training texts, used with its own space and neighbours
@@ -149,8 +169,10 @@ class TableConfig:
     trials: int = 1
     subset: int | None = None
     sweep: int = 1000
+    sweeps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     split: str = "test"
     val_split: str = "val"
+    save_every_epochs: int = 0
     c: int = 20
     space: str = "doc2vec"
     neighbours: int = 200
@@ -166,6 +188,14 @@ class TableConfig:
         for name in self.changes:
             if name not in options:
                 raise RecipeError(did_you_mean("option of these rows", name, dict.fromkeys(sorted(options))))
+        for name, values in self.sweeps.items():
+            part, option = swept_option(name)
+            if not any(system.has(part, option) for system in systems):
+                raise RecipeError(
+                    f"--sweep-option needs METHOD.OPTION of a method or model of these rows; none has '{name}'"
+                )
+            if len(set(values)) < len(values) or not all(values):
+                raise RecipeError(f"--sweep-option {name} needs different values; it got '{','.join(values)}'")
 
     @property
     def torch_device(self) -> str:
@@ -192,7 +222,9 @@ class TableConfig:
         """Folder of a graph."""
         if kind is Shared.TEXT_GRAPH and data in self.graphs:
             return self.graphs[data]
-        identity = self.neighbourhood(data) if kind is Shared.TEXT_GRAPH else [*self.cut(data), self.neighbours]
+        identity = self.neighbourhood(data)
+        if kind is Shared.IMAGE_GRAPH:
+            identity = [*self.cut(data, self.data[data].of_graphs), self.neighbours]
         return self.shared(data) / f"{kind.name.lower()}-{digest(identity)}"
 
     def scored_graph(self, data: str) -> Path:
@@ -223,9 +255,21 @@ class TableConfig:
         """The split that selects the epoch; None where a part of the training images does."""
         return None if self.split == self.val_split else self.val_split
 
-    def cut(self, data: str) -> list[object]:
-        """Everything that decides which pairs are trained on."""
+    def features(self, row: Row, data: str) -> Path | None:
+        """The image features that a row reads; None for pixels."""
+        paths = self.data[data]
+        return (paths.regions or paths.features) if reads_regions(row) else paths.features
+
+    def cut(self, data: str, features: Path | None = None) -> list[object]:
+        """Everything that decides which pairs are trained on.
+
+        features  the image features that are read, where they are not those of the data set
+        """
         paths = self.data[data].to_json()
+        for name in ("graph_features", "regions"):
+            del paths[name]
+        if features is not None:
+            paths["features"] = str(features.expanduser().resolve())
         # Folders keep the names that they had when this option was called `bad` and its values refuse and skip.
         on_error = paths.pop("on_error")
         paths["bad"] = "refuse" if on_error == "raise" else on_error
@@ -240,14 +284,23 @@ class TableConfig:
         needs = [] if data in self.data else [self.data_set(data).name]
         if lacks := row.system.lacks():
             needs.append(lacks)
-        elif data in self.data and self.data[data].features is None and _reads_features(row.system):
-            needs.append("--features, which its method reads")
+        elif data in self.data and self.data[data].of_graphs is None and _reads_features(row.system):
+            needs.append("--graph-features or --features, which its method reads")
+        elif data in self.data and reads_regions(row):
+            if (file := self.features(row, data)) is None:
+                needs.append("--regions or --features: its model reads regions of a detector")
+            elif row.system.model == JOINT and "grid_cells" not in self.changes and not cells_of(file):
+                needs.append(
+                    "cells before the regions, as `subtext data join CELLS REGIONS` writes them, or --set grid_cells=N"
+                )
         return ", ".join(needs)
 
 
 def measure_of(config: TableConfig, row: Row, column: Column) -> str:
     """The measurement that fills a cell, with what it depends on: a graph even where the row was trained without."""
     measure = FIGURES[config.table.figure(row, column)].measure
+    if row.null:
+        return f"{row.null}-{measure_of(config, replace(row, null=''), column)}"
     if measure in ("preservation", "scores"):
         return f"{measure}-{digest(config.neighbourhood(column.data))}"
     return f"{measure}{config.data_set(column.data).c}" if measure == "question" else measure
@@ -257,6 +310,30 @@ def built_for(row: Row) -> set[Shared]:
     """The shared files that a row's methods need before training."""
     values = _method_values(row.system) if row.system else []
     return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH, Shared.TEXT_VECTORS) if kind in values}
+
+
+def swept_option(name: str) -> tuple[str, str]:
+    """(method or model, option) of PART.OPTION, in which papers' letters stand for two options.
+
+    >>> swept_option("diversity.K")
+    ('diversity', 'neighbours')
+    """
+    part, _, option = name.partition(".")
+    return part.strip(), LETTERS.get(option.strip(), option.strip().replace("-", "_"))
+
+
+def reads_regions(row: Row) -> bool:
+    """Whether a row's model reads regions of a detector."""
+    return row.system is not None and row.system.model in REGION_MODELS
+
+
+def cells_of(file: Path) -> int:
+    """How many first parts of each image are cells of a grid, in a file of `subtext data join`; 0 in any other."""
+    file = file.expanduser()
+    if file.suffix != ".npz" or not file.is_file():
+        return 0
+    with np.load(file, allow_pickle=False) as arrays:
+        return int(arrays["cells"]) if "cells" in arrays.files else 0
 
 
 def _reads_features(system: System) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from reproduce.command import Text
@@ -11,7 +11,7 @@ from reproduce.tables.config import TableConfig, measure_of
 from reproduce.tables.material import require_prepared
 from reproduce.tables.plot import plot
 from reproduce.tables.run import Bench, RowResult, Stopped, finished_row, run_row
-from reproduce.tables.sheet import Sheet, as_json, grid, latex, markdown, sheet_of
+from reproduce.tables.sheet import Sheet, as_json, grid, latex, markdown, sheet_of, with_data
 from reproduce.tables.specification import UNSWEPT, Row
 from reproduce.tables.trainings import Training, is_swept, seeds_of, settled, status, sweep_of, trials_of, with_ratio
 from subtext.data import atomic
@@ -152,15 +152,8 @@ def _write(config: TableConfig, results: dict[tuple[str, str], RowResult]) -> Sh
 
 def _text(sheet: Sheet) -> str:
     """The table for a terminal; columns without any value of ours become a line below it, unless all are."""
-    columns = range(len(sheet.columns))
-    filled = [column for column in columns if any(line.cells[column].ours for line in sheet.lines)] or list(columns)
-    filled_sheet = replace(
-        sheet,
-        columns=tuple(sheet.columns[column] for column in filled),
-        lines=tuple(replace(line, cells=tuple(line.cells[column] for column in filled)) for line in sheet.lines),
-    )
+    filled_sheet, hidden = with_data(sheet)
     lines: list[list[Cell]] = [list(line) for line in grid(filled_sheet)]
-    hidden = [name for column, name in enumerate(sheet.columns) if column not in filled]
-    remarks = [f"not run here, and in the files with the paper's numbers: {', '.join(hidden)}"] if hidden else []
+    remarks = [f"not run here, and with the paper's numbers in the JSON file: {', '.join(hidden)}"] if hidden else []
     notes = [f"note: {note}" for note in sheet.notes]
     return "\n".join([sheet.title, table(["", *filled_sheet.columns], lines), *remarks, *notes])

@@ -77,7 +77,11 @@ def read(config: TableConfig, key: str) -> TableData:
     if config.subset is not None:
         train = sample_images(train, config.subset, SUBSET)[0]
     # Training reads its own features; those of the scored split are checked here, before any training.
-    for path, items in ((paths.features, scored.images), (paths.text_features, scored.texts)):
+    for path, items in (
+        (paths.features, scored.images),
+        (paths.regions, scored.images),
+        (paths.text_features, scored.texts),
+    ):
         if path is not None:
             FeatureFile.open(path.expanduser()).require(items.ids, items.values)
     return TableData(pairs, train, selection, scored)
@@ -163,7 +167,7 @@ def _of_groups(pairs: st.Dataset, groups: NDArray[np.int64], *, inside: bool) ->
 def _space(config: TableConfig, key: str, kind: Shared, data: TableData) -> Space:
     if kind is Shared.IMAGE_GRAPH:
         features = data.train.features
-        return open_space(f"features:{config.data[key].features or (features and features.path)}")
+        return open_space(f"features:{config.data[key].of_graphs or (features and features.path)}")
     graph = config.existing_graph(key)
     if graph is None:
         return _configured_space(config)

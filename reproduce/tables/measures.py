@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 import subtext as st
 from reproduce.tables.config import TableConfig
-from reproduce.tables.figure_names import DIRECTIONS, LENGTHS, RANKINGS, SPACE
+from reproduce.tables.figure_names import DIRECTIONS, FIGURES, LENGTHS, RANKINGS, SPACE
 from reproduce.tables.material import TableData, graph_of_scored, one_text_each, require
-from reproduce.tables.specification import Shared
+from reproduce.tables.nulls import Both, bm25_between_captions, hubness
+from reproduce.tables.specification import BM25, HUBNESS, Shared
 from subtext.data.dataset import fingerprint
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
@@ -32,6 +35,7 @@ from subtext.evaluation.metrics import (
     RPrecision,
     default_metrics,
 )
+from subtext.evaluation.scoring import matrix
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores, pooled_scores
@@ -65,20 +69,21 @@ class Measured:
 class Subject:
     """A run on a data set of a table.
 
-    run   its folder        key  of the data set        data  its pairs
+    run   its folder        key  of the data set        data  its pairs      features  of images; None for pixels
     """
 
     run: Path
     key: str
     config: TableConfig
     data: TableData
+    features: Path | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """How a public function reads features and computes."""
         paths = self.config.data[self.key]
         return {
-            "features": paths.features,
+            "features": self.features,
             "text_features": paths.text_features,
             "device": self.config.device,
             "batch_size": 256,
@@ -103,14 +108,27 @@ class Subject:
             quiet=options["quiet"],
         )
 
+    def scores(self, pairs: st.Dataset) -> Float[np.ndarray, "i t"]:
+        """The scores of all images with all texts."""
+        options = self.options
+        features = {name: options[name] for name in ("features", "text_features", "device")}
+        model = st.open_run(self.run, **features).model
+        embedded = embed_pairs(model, pairs, batch_size=options["batch_size"], workers=options["workers"])
+        return matrix(model.similarity, *embedded).cpu().numpy()
+
 
 def measure(name: str, subject: Subject) -> Measured:
     """One measurement.
 
     name  "question" with its c, "rankings", "space", "lengths", or "preservation" or "scores" with a graph's digest
 
+    "hubness-" or "bm25-" before it: of that null model
+
     Raises RequirementError when the data set is too small for it.
     """
+    null, _, rest = name.partition("-")
+    if null in (HUBNESS, BM25):
+        return _of_null(null, rest, subject)
     if name.startswith("question"):
         return _choice(int(name.removeprefix("question")), subject)
     kinds = {
@@ -121,6 +139,51 @@ def measure(name: str, subject: Subject) -> Measured:
         "scores": _scores,
     }
     return kinds[name.partition("-")[0]](subject)
+
+
+@dataclass(frozen=True)
+class NullSubject(Subject):
+    """A null model: scores of images as queries, and of texts as queries, in place of the run's."""
+
+    both: Both | None = None
+
+    def evaluate(
+        self, pairs: st.Dataset, *metrics: Measure, fold_sizes: Sequence[int] = (), by_length: bool = False
+    ) -> st.Result:
+        """The figures of the scores on these pairs, each direction by its own."""
+        assert self.both is not None
+        found = {
+            direction: st.evaluate(
+                scores={"scores": np.ascontiguousarray(scores)},
+                external=st.ExternalConfig(image_ids=pairs.images.ids, text_ids=pairs.texts.ids),
+                data=pairs,
+                split="all",
+                metrics=[Recall(*RECALLS, by_length=by_length), *default_metrics()[1:], *metrics],
+                protocol=st.Protocol(bootstrap=0, fold_sizes=fold_sizes),
+                quiet=True,
+            )
+            for direction, scores in zip(DIRECTIONS, self.both, strict=True)
+        }
+        values = {
+            name: column
+            for direction, result in found.items()
+            for name, column in result.per_query.items()
+            if name.startswith(f"{direction}/")
+        }
+        return replace(found[DIRECTIONS[0]], per_query=values)
+
+
+def _of_null(null: str, name: str, subject: Subject) -> Measured:
+    """A measurement of a null model; NaN for one of vectors, and where the data has nothing that it reads."""
+    kind, pairs = re.sub(r"\d+$", "", name.partition("-")[0]), subject.data.scored
+    both = None
+    if kind in ("question", "rankings", "lengths"):
+        both = hubness(subject.scores(pairs)) if null == HUBNESS else bm25_between_captions(pairs)
+    if both is None:
+        return Measured(
+            {name: np.nan for name, figure in FIGURES.items() if figure.measure == kind}, fingerprint(pairs)
+        )
+    return measure(name, NullSubject(subject.run, subject.key, subject.config, subject.data, subject.features, both))
 
 
 def _measured(figures: Mapping[str, float], values: Values, result: st.Result, pairs: st.Dataset) -> Measured:

@@ -68,7 +68,7 @@ class Bench:
             run.model,
             data=st.DataConfig(
                 paths.data,
-                features=paths.features,
+                features=run.features,
                 text_features=paths.text_features,
                 train_data=self.data.train,
                 val_data=self.data.selection,
@@ -85,12 +85,18 @@ class Bench:
                 workers=config.workers,
                 resume=True,
                 keep_checkpoints=1,
+                save_every_epochs=config.save_every_epochs,
                 cache=config.shared(self.key) / "cache",
             ),
             quiet=config.quiet,
         )
         if trained.record.status == "stopped":
             raise Stopped(f"stopped in {run.folder}; run the same command again to resume")
+        if not keeps_epochs(config, run):
+            raise RequirementError(
+                f"--save-every-epochs needs trainings that kept their epochs; {run.folder} was finished without them; "
+                "remove that folder, or leave the option out"
+            )
         return trained.record
 
 
@@ -111,6 +117,11 @@ class RowResult:
     sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     missing: str = ""
     failed: str = ""
+
+
+def keeps_epochs(config: TableConfig, run: Training) -> bool:
+    """Whether a finished training has the saved epochs that the table is to have."""
+    return not config.save_every_epochs or (run.folder / "epochs").is_dir()
 
 
 def run_row(bench: Bench, row: Row, measurements: list[str], label: str) -> RowResult:
@@ -142,6 +153,8 @@ def finished_row(config: TableConfig, row: Row, data: str, measurements: list[st
         if any(status(run) != "finished" for run in trials):
             return None
         members.append(seeds_of(_chosen(trials, [load_record(run.folder) for run in trials]), config))
+        if not all(keeps_epochs(config, run) for run in members[-1] if status(run) == "finished"):
+            return None
     evaluations = evaluations_of(config, row, members)
     if not all(_npz(run.file(name, config.split)).is_file() for run in evaluations for name in measurements):
         return None
@@ -202,12 +215,12 @@ def _measure(bench: Bench, evaluation: Evaluation, measurements: list[str], labe
     """Write the measurements that do not exist yet."""
     config = bench.config
     missing = [name for name in measurements if not _npz(evaluation.file(name, config.split)).is_file()]
-    if not missing:
+    if not missing and all(keeps_epochs(config, training) for training in evaluation.trainings):
         return
     records = [bench.train(training, label=label) for training in evaluation.trainings]
     with _run_of(evaluation) as run:
         for name in missing:
-            measured = measure(name, Subject(run, bench.key, config, bench.data))
+            measured = measure(name, Subject(run, bench.key, config, bench.data, evaluation.trainings[0].features))
             _write(evaluation.file(name, config.split), measured, records, bench.data)
 
 

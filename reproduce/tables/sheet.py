@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 import subtext
-from reproduce.tables.config import FACTORS, TableConfig, measure_of
+from reproduce.tables.config import FACTORS, TableConfig, measure_of, reads_regions, swept_option
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.run import RowResult
 from reproduce.tables.specification import RATIOS, Column, Row
-from reproduce.tables.trainings import is_swept, sweep_of
+from reproduce.tables.trainings import Training, is_swept, settled, sweep_of, trials_of, validation_score
 from subtext.evaluation.intervals import holm, paired
+from subtext.models.checkpoint import load_record
 from subtext.text_helpers import counted
 
 SURE = 0.05
@@ -116,8 +117,28 @@ def grid(sheet: Sheet) -> list[list[str]]:
     return rows
 
 
+def with_data(sheet: Sheet) -> tuple[Sheet, list[str]]:
+    """The table without the columns in which nothing was measured, and their names; as it is where all are such."""
+    columns = range(len(sheet.columns))
+    filled = [column for column in columns if any(line.cells[column].ours for line in sheet.lines)] or list(columns)
+    kept = replace(
+        sheet,
+        columns=tuple(sheet.columns[column] for column in filled),
+        lines=tuple(replace(line, cells=tuple(line.cells[column] for column in filled)) for line in sheet.lines),
+    )
+    return kept, [name for column, name in enumerate(sheet.columns) if column not in filled]
+
+
+def _without_data(sheet: Sheet) -> Sheet:
+    """The table for a page: the columns that it leaves out are named in a note."""
+    kept, hidden = with_data(sheet)
+    left_out = f"Left out, not measured: {', '.join(hidden)}; the JSON file has the paper's numbers."
+    return replace(kept, notes=(*kept.notes, left_out)) if hidden else kept
+
+
 def markdown(sheet: Sheet) -> str:
-    """The table as a Markdown page."""
+    """The table as a Markdown page, without columns that have no data."""
+    sheet = _without_data(sheet)
     lines = [f"# {sheet.title}", "", _row(["", *sheet.columns]), "|" + "---|" * (len(sheet.columns) + 1)]
     for label, *cells in grid(sheet):
         lines.append(_row([label.strip() if label.startswith(" ") else f"**{label}**", *cells]))
@@ -125,7 +146,8 @@ def markdown(sheet: Sheet) -> str:
 
 
 def latex(sheet: Sheet) -> str:
-    """The table as a LaTeX `table` with booktabs rules."""
+    """The table as a LaTeX `table` with booktabs rules, without columns that have no data."""
+    sheet = _without_data(sheet)
     lines = [
         "% needs \\usepackage{booktabs}",
         "\\begin{table}",
@@ -221,6 +243,7 @@ def sheet_of(config: TableConfig, results: Results) -> Sheet:
             *_protocol(config, sizes),
             *_existing_graphs(config),
             *_swept(config, results),
+            *_chosen_options(config, results),
             *config.table.notes,
             *(f"Not run: {reason}" for reason in failed),
         ),
@@ -349,6 +372,35 @@ def _swept(config: TableConfig, results: Results) -> list[str]:
     return notes
 
 
+def _chosen_options(config: TableConfig, results: Results) -> list[str]:
+    """The values of swept options that rows chose, and what each gave on the split that chooses."""
+    notes = []
+    for name, values in config.sweeps.items():
+        part, option = swept_option(name)
+        for row in config.rows:
+            for data in config.data:
+                result = results.get((row.key, data))
+                if row.system is None or not row.system.has(part, option) or result is None or not result.trained:
+                    continue
+                chosen = _value(result.trained[0], part, option)
+                of_value: dict[str, list[float]] = {}
+                settled_row = settled(config, row, data)
+                for run in trials_of(config, settled_row, data) if settled_row is not None else []:
+                    of_value.setdefault(str(_value(run, part, option)), []).append(
+                        validation_score(load_record(run.folder))
+                    )
+                scores = ", ".join(f"{value}: {max(found):.2f}" for value, found in of_value.items())
+                notes.append(
+                    f"{row.name} on {config.data_set(data).name}: {part}.{option} = {chosen}, the best of "
+                    f"{', '.join(values)} with seed 0 on the split that selects ({scores})."
+                )
+    return notes
+
+
+def _value(run: Training, part: str, option: str) -> object:
+    return run.options[option] if part == run.model else dict(run.methods)[part][option]
+
+
 def _ratios(config: TableConfig, results: Results) -> dict[tuple[str, str], tuple[object, object]]:
     """(row, data set) -> beta and gamma, where the paper has none for it."""
     ratios = {}
@@ -369,8 +421,23 @@ def _size(config: TableConfig, key: str, sizes: Sizes) -> str:
     cut = "" if config.subset is None else f", at most {config.subset:,} of them for training"
     chosen = any(FIGURES[column.figure].measure == "question" for column in config.columns if column.data)
     choice = f"; choice among {data.c}, every pair a question of its own" if chosen else ""
-    read = "; precomputed features, where the papers train a ResNet-50" if config.data[key].features else ""
-    return f"{data.name} (images): {counts}{cut}{paper}{choice}{read}."
+    return f"{data.name} (images): {counts}{cut}{paper}{choice}{_read(config, key)}."
+
+
+def _read(config: TableConfig, key: str) -> str:
+    """What rows read of the images, where it is not pixels alone."""
+    paths, network = config.data[key], config.table.pixels.get("image")
+    members = [member for row in config.rows for member in config.table.members(row) if member.system]
+    by_regions = [reads_regions(member) for member in members]
+    said = []
+    if paths.regions is not None and any(by_regions):
+        said.append("models of regions read those of a detector, as in the paper")
+    if paths.features is not None and (paths.regions is None or not all(by_regions)):
+        papers = [f"pixels by a {network}"] * (not all(by_regions)) + ["regions of a detector"] * any(by_regions)
+        said.append(f"precomputed image features, where the rows of the paper read {' or '.join(papers)}")
+    if paths.graph_features is not None:
+        said.append("graphs by images and densities have features of their own")
+    return "".join(f"; {text}" for text in said)
 
 
 def _graph(config: TableConfig, key: str) -> dict[str, Any]:
@@ -401,7 +468,9 @@ def _about(config: TableConfig, results: Results, sizes: Sizes) -> dict[str, Any
         "version": subtext.__version__,
         "protocol": {
             "seeds": config.seeds, "trials": config.trials, "factors": list(FACTORS[: config.trials]),
-            "subset": config.subset, "sweep": config.sweep, "split": config.split, "val_split": config.val_split,
+            "subset": config.subset, "sweep": config.sweep,
+            "sweep_options": {name: list(values) for name, values in config.sweeps.items()},
+            "split": config.split, "val_split": config.val_split,
             "changes": dict(config.changes),
             "plan": dict(config.table.plan),
         },

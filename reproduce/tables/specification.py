@@ -93,17 +93,32 @@ class System:
     """A model, its options, and methods with theirs; values may be ByData, those of methods also Shared.
 
     plan  fields of the training plan that replace the table's
+    code  digest of files that its methods stand in, where these are the user's
     """
 
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
     methods: tuple[tuple[str, Mapping[str, object]], ...] = ()
     plan: Mapping[str, object] = field(default_factory=dict)
+    code: str = ""
 
     def on(self, data: str) -> System:
         """The same with the values that were chosen for a data set."""
         methods = tuple((name, _chosen(options, data)) for name, options in self.methods)
-        return System(self.model, _chosen(self.options, data), methods, _chosen(self.plan, data))
+        return replace(self, options=_chosen(self.options, data), methods=methods, plan=_chosen(self.plan, data))
+
+    def has(self, part: str, option: str) -> bool:
+        """Whether it is of this model or has this method, and that has this option."""
+        if part == self.model:
+            return option in {each.name for each in catalogue.models()[part].options}
+        return part in dict(self.methods) and option in {each.name for each in catalogue.methods()[part].options}
+
+    def but(self, part: str, option: str, value: object) -> System:
+        """The same with another value of an option of its model or of a method."""
+        if part == self.model:
+            return replace(self, options={**self.options, option: value})
+        methods = tuple((name, {**own, option: value} if name == part else own) for name, own in self.methods)
+        return replace(self, methods=methods)
 
     @property
     def swept(self) -> bool:
@@ -139,6 +154,10 @@ class System:
         return ""
 
 
+HUBNESS, BM25 = "hubness", "bm25"
+"""Null models."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of a table.
@@ -149,6 +168,7 @@ class Row:
     baseline  key of the row that it is tested against; empty for none
     figure    of its cells, where it is not that of the columns
     mean_of   keys of the rows whose models are averaged, seed by seed; empty for none
+    null      HUBNESS or BM25 of a null model, which is measured on the runs of `mean_of`; empty for none
     """
 
     key: str
@@ -158,6 +178,7 @@ class Row:
     baseline: str = ""
     figure: str = ""
     mean_of: tuple[str, ...] = ()
+    null: str = ""
 
     @property
     def trained(self) -> bool:

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reproduce.tables.config import FACTORS, TableConfig, digest, options_of
+from reproduce.tables.config import FACTORS, JOINT, TableConfig, cells_of, digest, options_of, swept_option
 from reproduce.tables.specification import RATIOS, UNSWEPT, Ratio, Row, Shared
 from subtext import Plan
 from subtext.errors import RecipeError
 from subtext.models.checkpoint import Record, load_record
 from subtext.recipes.build import chosen_facts, is_read
-from subtext.recipes.catalogue import models
+from subtext.recipes.catalogue import methods, models
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Training:
     """One training of a row: on a data set, with a seed and a learning rate.
 
     model, options, methods, plan  arguments of `subtext.train`
+    features  of images; None for pixels
     factor  of the table's learning rate        folder  of the run
     """
 
@@ -35,6 +36,7 @@ class Training:
     options: Mapping[str, object]
     methods: tuple[tuple[str, Mapping[str, object]], ...]
     plan: Mapping[str, object]
+    features: Path | None
     folder: Path
 
 
@@ -60,9 +62,12 @@ def training(config: TableConfig, row: Row, data: str, *, seed: int, factor: flo
     """
     assert row.system is not None
     system = row.system.on(data)
-    pixels = config.table.pixels if config.data[data].features is None else {}
+    features = config.features(row, data)
+    pixels = config.table.pixels if features is None else {}
     values = {**system.options, **pixels, **config.table.plan, **system.plan}
-    options, plan = _options_and_plan(system.model, values, config, data)
+    if system.model == JOINT and features is not None and (cells := cells_of(features)):
+        values["grid_cells"] = cells
+    options, plan = _options_and_plan(system.model, values, config, data, features)
     rate = plan.get("lr", models()[system.model].plan.lr)
     assert isinstance(rate, int | float)
     plan["lr"] = rate * factor
@@ -74,15 +79,36 @@ def training(config: TableConfig, row: Row, data: str, *, seed: int, factor: flo
         chosen.append((name, {k: str(v.resolve()) if isinstance(v, Path) else v for k, v in method.items()}))
     # The learning rate is part of the run's name, so the trials of a row lie side by side.
     plan_but_rate = {name: value for name, value in plan.items() if name != "lr"}
-    identity = [system.model, options, identities, plan_but_rate, config.cut(data)]
+    identity = [system.model, options, identities, plan_but_rate, config.cut(data, features)]
+    identity += [system.code] if system.code else []
     label = "+".join([system.model, *(name for name, _ in chosen)])
     folder = config.out / "runs" / data / f"{label}-{digest(identity)}" / f"seed{seed}-rate{plan['lr']:.3g}"
-    return Training(row, data, seed, factor, system.model, options, tuple(chosen), plan, folder)
+    return Training(row, data, seed, factor, system.model, options, tuple(chosen), plan, features, folder)
 
 
 def trials_of(config: TableConfig, row: Row, data: str) -> list[Training]:
-    """The trainings among which a row's learning rate is chosen, all with the first seed."""
-    return [training(config, row, data, seed=0, factor=factor) for factor in FACTORS[: config.trials]]
+    """The trainings among which a row's learning rate and swept options are chosen, all with the first seed."""
+    rows = _swept_rows(config, row, data)
+    return [training(config, each, data, seed=0, factor=factor) for each in rows for factor in FACTORS[: config.trials]]
+
+
+def _swept_rows(config: TableConfig, row: Row, data: str) -> list[Row]:
+    """The row with each combination of the values of the options that are swept and that it has; itself without any."""
+    assert row.system is not None
+    rows = [replace(row, system=row.system.on(data))]
+    for name, values in config.sweeps.items():
+        part, option = swept_option(name)
+        if row.system.has(part, option):
+            recipe = methods()[part] if part in dict(row.system.methods) else models()[part]
+            read = next(each for each in recipe.options if each.name == option)
+            parsed = [read.parse(value, RecipeError) for value in values]
+            rows = [
+                replace(each, system=each.system.but(part, option, value))
+                for each in rows
+                if each.system is not None
+                for value in parsed
+            ]
+    return rows
 
 
 def evaluations_of(config: TableConfig, row: Row, members: Sequence[Sequence[Training]]) -> list[Evaluation]:
@@ -163,7 +189,7 @@ def _resolved(config: TableConfig, data: str, options: Mapping[str, object]) -> 
     graph = config.existing_graph(data) if Shared.TEXT_GRAPH in options.values() else None
     shared: dict[object, object] = {
         Shared.NEIGHBOURS: config.neighbours if graph is None else graph.neighbours,
-        Shared.FEATURES: config.data[data].features,
+        Shared.FEATURES: config.data[data].of_graphs,
         Shared.TEXT_VECTORS: config.text_vectors(data),
         **{kind: config.graph(data, kind) for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH)},
     }
@@ -175,21 +201,27 @@ def _name_of(config: TableConfig, data: str, value: object) -> object:
     graph = config.existing_graph(data)
     if graph is not None and value == graph.folder:
         return graph.fingerprint
+    if value is not None and value == config.data[data].graph_features:
+        return str(config.data[data].to_json()["graph_features"])
     return value.name if isinstance(value, Path) else value
 
 
 def _options_and_plan(
-    model: str, values: Mapping[str, object], config: TableConfig, data: str
+    model: str, values: Mapping[str, object], config: TableConfig, data: str, features: Path | None
 ) -> tuple[dict[str, object], dict[str, object]]:
     """Model options and plan of a row with the user's changes, without options that nothing then reads.
 
-    A change that the row's model does not have is left out.
+    A change that the row's model does not have is left out; of a row that reads regions beside pixels also one of how
+    pixels are read.
     """
     options = options_of(model)
     changes = {name: options[name].parse(text, RecipeError) for name, text in config.changes.items() if name in options}
+    beside = features is not None and features != config.data[data].features
+    if beside:
+        changes.pop("image", None)
     values = {**values, **changes}
     facts = chosen_facts(values)
-    if config.data[data].features is not None and values.get("image", "auto") == "auto":
+    if features is not None and values.get("image", "auto") == "auto":
         facts["image"] = ("features", "regions", "regions beside a vector")
     if facts["image"][0] in ("features", "tiny", "auto") and "backbone" not in facts.get("text", ()):
         # Nothing is pretrained, so no option of a pretrained body is read.
@@ -197,7 +229,7 @@ def _options_and_plan(
     used = {
         name: value
         for name, value in values.items()
-        if name in changes or name not in options or is_read(options[name], facts)
+        if (name in changes and not beside) or name not in options or is_read(options[name], facts)
     }
     plan = set(Plan.__dataclass_fields__)
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,7 +14,7 @@ import pytest
 from command import call
 from curve_points import curve_points
 
-from reproduce.figures.catalogue import FIGURES
+from reproduce.figures.catalogue import FIGURES, OTHERS
 from subtext.data.dataset import Dataset
 from subtext.data.read import read
 from subtext.evaluation.relevance.graded import graded
@@ -179,6 +180,32 @@ def test_asp_by_epoch_reads_saved_epochs_or_log(home: Path, tmp_path: Path) -> N
     said = call("figure", "daa2022_fig4", home / "run", other, "--out", svg, "-q").stdout
     assert "from the first epoch measured to the last" in said
     assert len(curve_points(svg.read_text())) == 2 * 4
+
+
+def test_asp_by_epoch_of_a_row_of_a_table(home: Path, tmp_path: Path) -> None:
+    """With --save-every-epochs a table's trainings keep their epochs; a finished training without them is refused."""
+    changes = [word for option in ("embed_dim=8", "word_dim=8", "batch_size=16") for word in ("--set", option)]
+    files = ["--data", f"mine={home / 'pairs.jsonl'}", "--features", f"mine={home / 'features.npz'}", *changes]
+    words = ["daa2022_table1", *files, "--rows", "vse", "--seeds", 1, "--epochs", 2, "--workers", 0, "-q"]
+    table = tmp_path / "daa2022_table1.json"
+    call("table", *words, "--out", tmp_path)
+    refused = call("table", *words, "--out", tmp_path, "--save-every-epochs", 1, code=1).stdout
+    assert "was finished without them; remove that folder" in refused
+    shutil.rmtree(tmp_path / "runs")
+    call("table", *words, "--out", tmp_path, "--save-every-epochs", 1)
+    found = drawn("daa2022_fig4", f"{table}#vse/mine")
+    assert [(each["name"], each["epochs"]) for each in found["systems"]] == [("vse/mine", [1, 2])]
+    named = drawn("daa2022_fig4", f"VSE++={table}#vse/mine")
+    assert named["systems"][0]["figures"] == found["systems"][0]["figures"] and named["systems"][0]["name"] == "VSE++"
+    said = call("figure", "daa2022_fig4", f"{table}#pcme/mine", code=1).output
+    assert "daa2022_table1.json has vse/mine" in " ".join(said.split())
+
+
+def test_figures_of_other_commands_are_listed_with_them() -> None:
+    listed = call("figure", "--list").stdout
+    for name, other in OTHERS.items():
+        assert name in listed and other.command in listed
+        assert other.command in " ".join(call("figure", name, code=2).output.split())
 
 
 def test_invalid_arguments_raise(home: Path, tmp_path: Path) -> None:

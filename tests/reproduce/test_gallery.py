@@ -32,13 +32,14 @@ def test_pairs_pulled_together_by_a_run_stand_out() -> None:
     assert all(
         b in graph.neighbours[a] or a in graph.neighbours[b] for a, b in zip(found.first, found.second, strict=True)
     )
-    change = found.similarity[1] - found.similarity[0]
-    best = int(np.argmax(change))
-    others = [place for place in range(len(change)) if right not in (found.first[place], found.second[place])]
-    assert {int(found.first[best]), int(found.second[best])} == {left, right} or change[best] > change[others].max()
+    ratio = found.ratio(1)
+    best = int(np.argmin(ratio))
+    others = [place for place in range(len(ratio)) if right not in (found.first[place], found.second[place])]
+    assert {int(found.first[best]), int(found.second[best])} == {left, right}
+    assert np.allclose(ratio[others], 1) and ratio[best] < 1e-5
     few = neighbour_pairs(graph, [(Cosine(), texts)] * 2, count=7, seed=1)
     assert len(few.first) == 7
-    assert few.similarity[0].tolist() == few.similarity[1].tolist()
+    assert few.distance[0].tolist() == few.distance[1].tolist() and (few.ratio(0) == 1).all()
 
 
 def test_images_of_neighbouring_texts_are_pairs() -> None:
@@ -59,15 +60,15 @@ def test_images_of_neighbouring_texts_are_pairs() -> None:
     runs = [(Cosine(), images), (Cosine(), Embeddings(moved, images.ids))]
     found = neighbour_pairs(graph, runs, images=owners, count=500)
     assert set(zip(found.first.tolist(), found.second.tolist(), strict=True)) == wanted
-    change = found.similarity[1] - found.similarity[0]
-    still = (found.first != right) & (found.second != right)
-    assert change[(found.first == left) & (found.second == right)] > change[still].max()
+    ratio, still = found.ratio(1), (found.first != right) & (found.second != right)
+    assert ratio[(found.first == left) & (found.second == right)] < ratio[still].min()
     with pytest.raises(DataError, match="among these texts of different images"):
         neighbour_pairs(graph, runs, images=np.zeros(24, dtype=np.int64))
 
 
-def test_neighbour_shift_is_relative_to_random_pairs() -> None:
-    """Squeezing a whole space together moves no pair: all cosines rise, those of random pairs too."""
+@pytest.mark.identity
+def test_ratio_is_of_the_distances_of_unit_vectors() -> None:
+    """As in figure 5 of Thomas and Kovashka (2020); a space that is squeezed by 0.6 has every ratio at 0.6."""
     pairs = small_training.pairs(12)
     texts = random_items(24, views=1)
     one = torch.nn.functional.normalize(texts.vectors, dim=-1)
@@ -75,7 +76,11 @@ def test_neighbour_shift_is_relative_to_random_pairs() -> None:
     wide = Embeddings(torch.cat([one, zeros], dim=2), texts.ids)
     squeezed = Embeddings(torch.cat([0.6 * one, zeros + 0.8], dim=2), texts.ids)
     found = neighbour_pairs(word_graph.graph(pairs, 3), [(Cosine(), wide), (Cosine(), squeezed)])
-    np.testing.assert_allclose(found.similarity[0], found.similarity[1], atol=1e-9)
+    rows = one[:, 0].numpy()
+    np.testing.assert_allclose(
+        found.distance[0], np.linalg.norm(rows[found.first] - rows[found.second], axis=1), atol=1e-6
+    )
+    np.testing.assert_allclose(found.ratio(1), 0.6, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

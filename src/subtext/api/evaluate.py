@@ -16,6 +16,7 @@ from subtext.api.load import (
     choose_device,
     choose_precision,
     is_data_of_run,
+    is_model,
     open_run,
     open_subject,
     require_features,
@@ -46,8 +47,13 @@ TRUTHS = ("eccv", "cxc")
 _EXTERNAL, _FILE = OptionGroup("Any model's output"), Metavar("FILE")
 
 
+CONSTANT = "constant"
+"""In place of a file of scores: the same score for all pairs."""
 Scores = Annotated[
-    "str | Path | Arrays | None", "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
+    "str | Path | Arrays | None",
+    "Scores of images x texts with ids: npz, npy, safetensors, parquet; or constant: the same score for all.",
+    _EXTERNAL,
+    _FILE,
 ]
 ImageEmbeddings = Annotated[
     "str | Path | Arrays | None", "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
@@ -126,7 +132,7 @@ class SecondStage:
 @command
 @with_progress
 def evaluate(
-    model: AnyPath | ModelSource | None = None,
+    model: AnyPath | ModelSource | Model | None = None,
     data: SubjectData = None,
     *,
     split: opt.Split = None,
@@ -148,7 +154,8 @@ def evaluate(
 
     Args:
         model: A run, or its folder; or a pretrained dual encoder: a hub name or a folder (CLIP, SigLIP), or
-            "open_clip:ARCHITECTURE/WEIGHTS". None to evaluate the output of a model from files.
+            "open_clip:ARCHITECTURE/WEIGHTS"; or a `Model` in memory, with `data`. None to evaluate the output of a
+            model from files.
         data: A data set, its file or folder, or a DataConfig, which also names features. None for the data set of the
             run.
         split: The split; "all" for the complete data set; None for the run's validation split.
@@ -156,7 +163,8 @@ def evaluate(
             "asp:tfidf"]; see `subtext.evaluation.metrics`. None for recall at 1, 5 and 10, ranks and ties.
         protocol: Ties, folds, bootstrap and seed; None for `Protocol()`.
         scores: File with scores of images x texts with ids: npz, npy, safetensors or parquet; or an array or tensor,
-            with the ids in `external`, or as {"scores": array, "image_ids": [...], "text_ids": [...]}.
+            with the ids in `external`, or as {"scores": array, "image_ids": [...], "text_ids": [...]}. Or "constant":
+            the same score for all pairs, a null model that says what a metric gives for nothing.
         image_embeddings: File with vectors of the images with ids, in the same formats; or arrays, as `DataConfig`
             takes features.
         text_embeddings: File with vectors of the texts; can be the same file.
@@ -237,7 +245,7 @@ class Files:
 
 
 def subject_of(
-    model: AnyPath | ModelSource | None,
+    model: AnyPath | ModelSource | Model | None,
     data: str | Path | Dataset | Rows | DataConfig | None,
     *,
     split: str | None,
@@ -326,10 +334,14 @@ def _path_or_object(value: Any) -> Any:
     return Path(value).expanduser() if isinstance(value, str | os.PathLike) else value
 
 
-def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: ComputeConfig) -> ModelSource:
+def _model_source(model: AnyPath | ModelSource | Model, sources: DataConfig, config: ComputeConfig) -> ModelSource:
     """Whether a name is that of a run or of a pretrained model: a folder says so, another name does with `data`."""
     if isinstance(model, ModelSource):
         return model
+    if is_model(model) and sources.data is None:
+        raise ArgumentError("a model in memory needs ", Setting("data", "DATA"), ": it has no data set of its own")
+    if is_model(model):
+        return ModelSource.of(None, model, config.text_prompt)  # type: ignore[arg-type]
     require_run(model, "model")
     folder = Path(model).expanduser()
     a_run = (folder / "run.json").is_file() or (folder.is_dir() and not (folder / "config.json").is_file())
@@ -443,6 +455,8 @@ def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
 
     from subtext.data.external_outputs import read_scores, read_vectors
 
+    if isinstance(files.scores, Path) and str(files.scores) == CONSTANT and not files.scores.exists():
+        return ExternalOutput(torch.zeros(len(pairs.images), len(pairs.texts)), None, None, {"scores": CONSTANT})
     if files.scores is not None:
         output = read_scores(files.scores, image_ids=files.image_ids, text_ids=files.text_ids)
         values = output.values

@@ -80,7 +80,7 @@ def build_neighbours(
         int | None, "doc2vec: drop rarer words; use less for small data. Default: 20.", Interval(1), _SPACE
     ] = None,
     doc2vec_epochs: Annotated[
-        int | None, "doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.", Interval(1), _SPACE
+        int | None, "doc2vec: epochs. Default: 50, or 20 from 150,000 texts on.", Interval(1), _SPACE
     ] = None,
     max_sentences: Annotated[
         int | None, "doc2vec: read only the first N sentences of each text.", Interval(1), _SPACE
@@ -111,7 +111,7 @@ def build_neighbours(
         distance: Distance. Default: that of the space.
         dim: doc2vec, lsa: dimensions. Default: 200.
         min_count: doc2vec: drop rarer words; use less for small data. Default: 20.
-        doc2vec_epochs: doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.
+        doc2vec_epochs: doc2vec: epochs. Default: 50, or 20 from 150,000 texts on.
         max_sentences: doc2vec: read only the first N sentences of each text.
         seed: doc2vec, lsa: seed. Default: 0.
         device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.

@@ -389,7 +389,7 @@ def real_regions(grid: NDArray[np.float32]) -> NDArray[np.bool_]:
 def join_features(
     cells: FeatureFile, regions: FeatureFile, out: Path, *, progress: Callable[[int], None] | None = None
 ) -> tuple[int, int, tuple[int, int], tuple[int, int]]:
-    """Write an npz whose `grid` has the cells of each image of `regions` and then its regions, with `counts`.
+    """Write an npz whose `grid` has the cells of each image of `regions` and then its regions: `counts`, and `cells`.
 
     The narrower features are padded with zeros, which loses nothing where cells and regions have weights of their own
     (`heads.graph`); standardised features use one mean over both, zeros included. Pooled vectors and boxes are left
@@ -424,7 +424,8 @@ def join_features(
 
     def fill(target: Path) -> None:
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-            for name, array in (("names", np.array(regions.names)), ("counts", lengths)):
+            known = {"names": np.array(regions.names), "counts": lengths, "cells": np.array(number)}
+            for name, array in known.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, array, allow_pickle=False)
             with archive.open("grid.npy", "w", force_zip64=True) as file:

@@ -100,12 +100,22 @@ def test_default_encoder_says_why(models: dict[str, Path], tmp_path: Path, monke
     index = st.open_index(tmp_path / "a")
     with pytest.raises(RequirementError, match="needs a sentence encoder to compare texts with texts; it has none"):
         index.sentence_encoder(["a dog"])
-    monkeypatch.setattr("subtext.retrieval.sentences.is_installed", lambda side: True)
-    silent = photos(tmp_path / "silent", texts=False)
-    said = call("index", "build", tmp_path / "b", silent, "--model", models["clip"]).stderr
-    assert "note: sentence encoder: none, since the data have no texts" in said
     said = call("index", "build", tmp_path / "c", data, "--model", models["clip"], "--text-encoder", "none").stderr
     assert "sentence encoder" not in said and open_store(tmp_path / "c").manifest.encoder is None
+
+
+def test_texts_that_are_added_later_are_read_by_the_encoder(models: dict[str, Path], tmp_path: Path) -> None:
+    silent, encoder = photos(tmp_path / "data", texts=False), models["sentence"]
+    call("index", "build", tmp_path / "a", silent, "--model", models["clip"], "--text-encoder", encoder, "-q")
+    assert (
+        space_counts(tmp_path / "a")["sentences"] == 0 and not st.open_index(tmp_path / "a").search("a dog")[0].captions
+    )
+    photos(tmp_path / "data")
+    call("index", "update", tmp_path / "a", "-q")
+    counts = space_counts(tmp_path / "a")
+    assert counts["sentences"] == counts["neighbours"] == 12
+    hit = st.open_index(tmp_path / "a").search("a dog", explain=True)[0]
+    assert {"texts", "neighbours"} <= {reason.signal for reason in hit.reasons}
 
 
 def test_starter_is_the_encoder_where_it_is_installed(
