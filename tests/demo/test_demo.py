@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -176,7 +177,9 @@ def test_every_step_writes_its_files(shown: tuple[Path, str]) -> None:
     assert counts == [emoji_held_out, emoji_held_out, len(held_out) - emoji_held_out]
     assert figures["emoji by English name"]["protocol"]["gallery"]["texts"] == emoji_held_out
     answered = json.loads((out / "answered.json").read_text())
-    assert len(answered) == 5 and all(0 <= value <= 100 and 0 < chance < 100 for value, chance in answered.values())
+    tags = answered.pop(flow.TAGS)
+    assert set(tags) == {"pixels", "pixels and texts of similar images"} and all(0 <= it <= 100 for it in tags.values())
+    assert len(answered) == 5 and all(0 <= it["answered"] <= 100 and 0 < it["chance"] < 100 for it in answered.values())
     assert len(open_index(out / "index").search(text="drapeau", top=3)) == 3
     kept = load_record(out / "run").arguments
     assert kept.items() >= flow.ARGUMENTS.items() and "flip" in kept, "a default that moves must not change the run"
@@ -186,9 +189,11 @@ def test_page_is_self_contained(shown: tuple[Path, str]) -> None:
     page = (shown[0] / "page.html").read_text(encoding="utf-8")
     assert "http://" not in page and "https://" not in page and "<script" not in page
     assert page.count("data:image/") > 20 and "OpenMoji" in page and "CC BY-SA" in page
-    for query in accepted_queries()[:: flow.SHOWN]:
-        assert f"“{query.query}”" in page or f"“{query.query.replace(chr(39), '&#x27;')}”" in page
-    assert page.count('class="figure"') == 8 and "prefers-color-scheme:dark" in page and "viewport" in page
+    for query in accepted_queries():
+        assert escape(query.query) in page
+    assert page.index("Subtext</span>") < page.index("a search by words</span>") < page.index('class="figure')
+    assert page.count('type="radio"') == 60 and page.count('class="note"') > 60 and "picture" in page
+    assert page.count('class="figure"') == 5 and page.count('class="figure rival"') == 3 and "prefers-color-scheme:dark" in page and "viewport" in page
 
 
 def test_second_call_repeats_no_step(shown: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from subtext.demo.queries import AcceptedQuery
     from subtext.evaluation import Result
     from subtext.models.model import Model
-    from subtext.report.page import Figure, HtmlPage, PageSearch
+    from subtext.report.page import HtmlPage, PageSearch
     from subtext.retrieval.index import Index
+    from subtext.retrieval.ranker import Signal
 
 MARK = "demo.json"
 MODEL = "dual"
@@ -82,8 +83,13 @@ SCRATCH_PLAN: dict[str, Any] = {
 WITH_TEXTS: dict[str, Any] = {}
 UNSEEN: dict[str, Any] = {"signals": ["pixels"], "where": ["split = test"]}
 """Options of a search in all items, by their pixels and their texts, and of one in held-out items, by pixels alone."""
-SHOWN = 10
-"""Every how many queries one is shown."""
+SHOWN, HITS = 8, 5
+"""Every how many queries one is shown beside a search by words, and how many hits of both."""
+SINGLE_TAGS = 300
+"""Tags of unseen icons that are queries."""
+OWN_PHOTOS = ("subtext index build library PHOTOS --model starter", "subtext serve library")
+"""What makes a folder of photographs searchable, without a network and without training."""
+TAGS = "single tags of unseen icons"
 MAIN = "emoji by English name"
 """The figure of the verdict."""
 
@@ -201,19 +207,16 @@ def run_demo(
         figures = {name: result.to_json() for name, result in results.items()}
         write_text(folder / "figures.json", json_text(figures, indent=2) + "\n")
     with _step(6, f"{len(queries)} queries, and three rivals -> {page}", quiet=quiet):
-        shares = _shares(opened, open_run(scratch, device=device).model, pairs, queries)
-        answered = {figure.name: [figure.value, figure.chance] for figure in shares}
+        shares = _answers(opened, open_run(scratch, device=device).model, pairs, queries)
+        tags = _single_tags(opened, pairs, seed=seed)
+        answered = {**{share.name: share.to_json() for share in shares}, TAGS: tags}
         write_text(folder / "answered.json", json_text(answered, indent=2) + "\n")
-        searches = [_searches(opened, queries[::SHOWN], options) for options in (WITH_TEXTS, UNSEEN)]
-        write_text(page, render(_page(folder, opened, results, shares, *searches)))
-        for search in searches[0]:
-            titles = ", ".join(hit.title for hit in search.hits[:3])
-            say(f'      "{search.query}": {titles}. {search.remark}', quiet=quiet)
+        write_text(page, render(_page(folder, opened, results, shares, tags, queries)))
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
     opener = "open" if sys.platform == "darwin" else "xdg-open"
     result = results[MAIN]
     table = figures_table(result.figures, result.chance, result.intervals)
-    lines = [f"{figure.name:<60} {figure.value:5.1f} %   chance {figure.chance:.1f} %" for figure in shares]
+    lines = [f"{share.name:<60} {share.value:5.1f} %   chance {share.chance:.1f} %" for share in shares]
     command = f"{opener} {shlex.quote(str(page))}"
     return Demonstration((*table, "", _verdict(result), "", *lines, "", "open the page:", f"  {command}"))
 
@@ -311,50 +314,144 @@ def _verdict(result: Result) -> str:
     )
 
 
-def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> list[Figure]:
-    """The shares of queries that are answered among the first ten, of the index and its rivals."""
-    from subtext.demo.queries import TOP, DemoGallery, by_pixels, by_sentences, by_words
-    from subtext.report.page import Figure
+@dataclass(frozen=True)
+class _Answers:
+    """What one way of searching answers to the queries.
 
-    def answers_of(options: dict[str, Any]) -> dict[str, list[str]]:
-        return {query.query: [hit.id for hit in index.search(query.query, top=TOP, **options)] for query in queries}
+    name     of the way      of  what is searched     value, chance  share of queries with a right item among ten, in %
+    levels   level of queries -> that share           hits  query -> ids of the items, best first
+    """
+
+    name: str
+    of: str
+    value: float
+    chance: float
+    levels: dict[str, float]
+    hits: dict[str, list[str]]
+
+    @property
+    def is_rival(self) -> bool:
+        return not self.name.endswith(": Subtext")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"answered": self.value, "chance": self.chance, "levels": self.levels}
+
+
+def _answers(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> tuple[_Answers, ...]:
+    """The answers of the index and its rivals, and the shares of queries that are answered among the first ten."""
+    from subtext.demo.queries import DEPTH, DemoGallery, by_pixels, by_sentences, by_words
+
+    def of_index(options: dict[str, Any]) -> dict[str, list[str]]:
+        return {query.query: [hit.id for hit in index.search(query.query, top=DEPTH, **options)] for query in queries}
 
     test = pairs.split("test")
     every, held_out = DemoGallery.of(pairs), DemoGallery.of(test)
     # A few drawings, in tests, may hold out no item of some queries.
     askable = [query for query in queries if held_out.accepted(query)]
-    unseen, with_texts = "queries, unseen items, pixels alone", "queries, all items with their texts"
-    return [
-        Figure(name, gallery.share(answers, chosen), gallery.chance(chosen))
-        for gallery, chosen, name, answers in (
-            (held_out, askable, f"{unseen}: Subtext", answers_of(UNSEEN)),
-            (held_out, askable, f"{unseen}: from scratch", by_pixels(scratch, test, askable)),
-            (every, queries, f"{with_texts}: Subtext", answers_of(WITH_TEXTS)),
-            (every, queries, f"{with_texts}: BM25", by_words(index, queries)),
-            (every, queries, f"{with_texts}: MiniLM, no images", by_sentences(pairs, queries)),
-        )
-    ]
+    unseen, with_texts = "unseen items, pixels alone", "all items with their texts"
+    found = []
+    for gallery, chosen, searched, name, answers in (
+        (every, queries, with_texts, "Subtext", of_index(WITH_TEXTS)),
+        (every, queries, with_texts, "words (BM25)", by_words(index, queries)),
+        (every, queries, with_texts, "MiniLM, no images", by_sentences(pairs, queries)),
+        (held_out, askable, unseen, "Subtext", of_index(UNSEEN)),
+        (held_out, askable, unseen, "from scratch", by_pixels(scratch, test, askable)),
+    ):
+        levels = {
+            level: gallery.share(answers, own)
+            for level in dict.fromkeys(query.level for query in chosen)
+            if (own := [query for query in chosen if query.level == level])
+        }
+        share, chance = gallery.share(answers, chosen), gallery.chance(chosen)
+        hits = {query.query: gallery.distinct(answers[query.query]) for query in chosen}
+        found.append(_Answers(f"{searched}: {name}", searched, share, chance, levels, hits))
+    return tuple(found)
 
 
-def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str, Any]) -> list[PageSearch]:
-    """The hits of each query, by the options of a search."""
+def _single_tags(index: Index, pairs: Dataset, *, seed: int) -> dict[str, float]:
+    """Share of single tags that find an unseen icon with that tag among ten, without any text of the icon itself.
+
+    Its neighbours' texts may have the word.
+    """
+    from subtext.ops import draw
+
+    test = pairs.split("test")
+    icons = [row for row, emoji in enumerate(test.images.metadata["emoji"]) if not emoji]
+    tagged: dict[str, set[str]] = {}
+    first = set[int]()
+    for image, text in test.links.tolist():
+        word = str(test.texts.values[text]).casefold()
+        if image in icons and image in first and " " not in word:
+            tagged.setdefault(word, set()).add(test.images.ids[image])
+        first.add(image)
+    words = sorted(tagged)
+    chosen = [words[row] for row in draw.permutation(len(words), seed=seed, epoch=0, purpose="demo: single tags")]
+    found = {}
+    ways: dict[str, Sequence[Signal]] = {
+        "pixels": ["pixels"], "pixels and texts of similar images": ["pixels", "neighbours"],
+    }  # fmt: skip
+    for name, signals in ways.items():
+        where = ["split = test", "set = lucide"]
+        right = [
+            bool(tagged[word] & {hit.id for hit in index.search(word, top=10, signals=signals, where=where)})
+            for word in chosen[:SINGLE_TAGS]
+        ]
+        found[name] = 100 * sum(right) / max(1, len(right))
+    return found
+
+
+def _searches(
+    index: Index, answers: _Answers, queries: Sequence[AcceptedQuery], *, top: int, by: str = ""
+) -> list[PageSearch]:
+    """The items of some answers as cards."""
     from subtext.data.image_files import thumbnail
     from subtext.report.page import PageHit, PageSearch
 
     searches = []
     for query in queries:
+        ids = answers.hits[query.query][:top]
+        with index.store.reading() as view:
+            root = Path(index.store.manifest.root)
+            items = {item.id: item for item in view.items("images", list(view.keys_of("images", ids).values()))}
+        cards = [
+            PageHit(
+                item.captions[0],
+                None,
+                None if item.path is None else thumbnail(root / item.path),
+                right=query.accepts(str(item.metadata["emoji"]), id),
+            )
+            for id in ids
+            if (item := items.get(id))
+        ]
+        searches.append(PageSearch(query.query, cards, by=by))
+    return searches
+
+
+def _with_reasons(index: Index, answers: _Answers, queries: Sequence[AcceptedQuery]) -> list[PageSearch]:
+    """The items of all queries as cards that say why."""
+    from subtext.data.image_files import thumbnail
+    from subtext.demo.queries import DEPTH
+    from subtext.report.page import PageHit, PageSearch
+    from subtext.retrieval.answer import as_sentence
+
+    searches = []
+    for query in queries:
+        shown = answers.hits[query.query]
+        hits = {hit.id: hit for hit in index.search(query.query, top=DEPTH, explain=True, **WITH_TEXTS)}
         cards = [
             PageHit(
                 hit.captions[0],
-                hit.score,
+                None,
                 None if hit.path is None else thumbnail(hit.path),
-                right=query.accepts(str(hit.metadata["emoji"]), hit.id),
+                notes=[as_sentence(hit.reasons)],
+                right=query.accepts(str(hit.metadata["emoji"]), id),
             )
-            for hit in index.search(query.query, **options)
+            for id in shown
+            if (hit := hits.get(id))
         ]
         right = sum(card.right for card in cards)
-        accepted = f"{right} of {len(cards)} results are accepted" if right else "No result is accepted"
-        searches.append(PageSearch(query.query, cards, f"A {query.level} query. {accepted}."))
+        told = f"{right} of {len(cards)} items are right." if right else "No item is right."
+        searches.append(PageSearch(query.query, cards, f"A {query.level} query. {told}"))
     return searches
 
 
@@ -362,9 +459,9 @@ def _page(
     folder: Path,
     index: Index,
     results: dict[str, Result],
-    shares: Sequence[Figure],
-    with_texts: Sequence[PageSearch],
-    unseen: Sequence[PageSearch],
+    answers: Sequence[_Answers],
+    tags: dict[str, float],
+    queries: Sequence[AcceptedQuery],
 ) -> HtmlPage:
     from subtext.data.starter import STARTER
     from subtext.demo import emoji, icons
@@ -374,36 +471,57 @@ def _page(
     record, scratch = load_record(folder / "run"), load_record(folder / "scratch")
     name = "text_to_image/recall@10"
     figures = [
-        Figure(f"unseen {part}", result.figures[name], result.chance[name], *result.intervals.get(name, (None, None)))
-        for part, result in results.items()
+        *(Figure(own.name, own.value, own.chance, rival=own.is_rival) for own in answers),
+        *(
+            Figure(
+                f"unseen {part}", result.figures[name], result.chance[name], *result.intervals.get(name, (None, None))
+            )
+            for part, result in results.items()
+        ),
     ]
-    data, run, library = (shlex.quote(str(folder / part)) for part in ("data", "run", "index"))
+    ours, words = answers[0], answers[1]
+    shown = queries[::SHOWN]
+    beside = zip(
+        _searches(index, ours, shown, top=HITS, by="Subtext"),
+        _searches(index, words, shown, top=HITS, by="a search by words"),
+        strict=True,
+    )
+    right, by_words = (round(own.value * len(queries) / 100) for own in (ours, words))
+    library = shlex.quote(str(folder / "index"))
     return HtmlPage(
         title="Search drawings by what they stand for",
-        lead="A model learned from drawings of emoji with their names in six languages, and from icons with the tags "
-        "that their designers wrote: a gavel has the tags “law” and “judgment”. It starts from two pretrained encoders "
-        f"that were never trained together. The index holds {len(index):,} images.",
+        lead=f"{len(index):,} emoji and icons with the names and tags that their designers gave them. "
+        f"{len(queries)} queries name none of them. Subtext finds a right item among the first ten for {right} of "
+        f"{len(queries)}; a search by words for {by_words}.",
         verdict=_verdict(results[MAIN]),
-        figures=[*figures, *shares],
-        figures_text="Each bar is the share of texts for which a right image is among the first ten. The orange line "
-        "shows chance; the dark line is a 95 % interval. Unseen: the training had no image or text of the concept, of "
-        "its variants, nor of an icon or emoji of the same name. The 60 queries were written before the training and "
-        "name no item; the items that are right were listed with them. “Pixels alone”: the search sees no text of the "
-        "items. "
-        f"“From scratch” is a small network without pretrained encoders, trained for {scratch.epochs} "
-        "epochs. BM25 and MiniLM search the texts of the items, and see no image. MiniLM's training texts include "
-        "captions of COCO and Flickr30k.",
-        sections=(
+        figures=figures,
+        figures_text="Each bar is the share of texts for which a right item is among the first ten; rivals are grey. "
+        "The orange line shows chance; the dark line is a 95 % interval. The queries were written before the training, "
+        "and the items that are right were listed with them; variants of an emoji are one item. Unseen: the training "
+        "had no image or text of the concept, of its variants, nor of an icon or emoji of the same name. “Pixels "
+        "alone”: the search reads no text. “From scratch” is a small network without pretrained encoders, trained for "
+        f"{scratch.epochs} epochs. Words and MiniLM search the texts of the items, and see no image. MiniLM's training "
+        f"texts include captions of COCO and Flickr30k. {_levels(answers)} {_of_tags(tags)}",
+        first=(
             PageSection(
-                "Six of the 60 queries, all items with their texts",
-                "Every tenth query of the list, whether its results are good or bad. The search reads the items' own "
-                "texts beside their pixels. The number is the cosine; a green frame is a right result.",
-                with_texts,
+                f"{len(shown)} of the {len(queries)} queries",
+                f"Every {SHOWN}th of the list, right or wrong, with the first {HITS} items. A green frame is right.",
+                [search for pair in beside for search in pair],
+                columns=2,
             ),
             PageSection(
-                "The same six, unseen items, pixels alone",
-                "The model never saw these concepts, and the search reads no text of them.",
-                unseen,
+                f"All {len(queries)} queries, and why",
+                "Choose one. Below each item stands what speaks for it, by share.",
+                _with_reasons(index, ours, queries),
+                choose=True,
+            ),
+        ),
+        sections=(
+            PageSection(
+                "Your own photographs",
+                "Two commands make a folder of them searchable. No network is needed, and nothing is trained: "
+                + "; ".join(OWN_PHOTOS),
+                (),
             ),
         ),
         facts=[
@@ -414,10 +532,26 @@ def _page(
             ("versions", f"Subtext {__version__}, PyTorch {record.versions.get('torch', '?')}"),
         ],
         commands=[
-            f'subtext search {library} "the ruling stands"',
-            f"subtext search {library} --image {data}/images/1F44B.png --target texts",
-            f"subtext evaluate {run} --split test",
-            f"subtext data check {data}",
+            *OWN_PHOTOS,
+            f'subtext search {library} "the ruling stands" --explain',
+            f"subtext serve {library}",
         ],
         credit=f"{emoji.CREDIT}. Names: Unicode CLDR, through the Python package emoji. {icons.CREDIT}.",
+    )
+
+
+def _levels(answers: Sequence[_Answers]) -> str:
+    """The shares by level, in a sentence."""
+    told = (
+        f"{own.name.rpartition(': ')[2]} {', '.join(f'{share:.0f} % {level}' for level, share in own.levels.items())}"
+        for own in answers[:3]
+    )
+    return f"By level, all items with their texts: {'; '.join(told)}."
+
+
+def _of_tags(tags: dict[str, float]) -> str:
+    """What single tags find, in a sentence."""
+    told = "; ".join(f"{share:.0f} % by {name}" for name, share in tags.items())
+    return (
+        f"Single tags of unseen icons, whose own texts are not read, find one of them among ten of the unseen: {told}."
     )

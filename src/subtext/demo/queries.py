@@ -18,7 +18,9 @@ from subtext.models.model import Model
 from subtext.retrieval.index import Index
 
 TOP = 10
-"""Items of an answer that count."""
+"""Items of an answer that count; variants of an emoji are one item."""
+DEPTH = 6 * TOP
+"""Images of an answer that are looked at until there are ten items."""
 _FLAGS = range(0x1F1E6, 0x1F200)
 
 
@@ -116,8 +118,27 @@ class DemoGallery:
         """
         return {id for id, emoji in zip(self.ids, self.emoji, strict=True) if query.accepts(emoji, id)}
 
+    @cached_property
+    def _item_of(self) -> dict[str, str]:
+        """Id -> its item: an icon, or an emoji without skin tone, gender and the like."""
+        return {id: base_of(emoji) if emoji else id for id, emoji in zip(self.ids, self.emoji, strict=True)}
+
+    def distinct(self, ids: Iterable[str]) -> list[str]:
+        """The first ten items of an answer.
+
+        Args:
+            ids: Ids, best first.
+
+        Returns:
+            Ten ids or fewer: the best variant of each emoji.
+        """
+        found: dict[str, str] = {}
+        for id in ids:
+            found.setdefault(self._item_of[id], id)
+        return list(found.values())[:TOP]
+
     def share(self, answers: Mapping[str, Iterable[str]], queries: Sequence[AcceptedQuery]) -> float:
-        """Compute the share of queries that have an accepted item among the first ten ids of their answer.
+        """Compute the share of queries that have an accepted item among the first ten of their answer.
 
         Args:
             answers: Query -> ids, best first.
@@ -126,7 +147,7 @@ class DemoGallery:
         Returns:
             Per cent.
         """
-        right = [bool(self.accepted(query) & set(list(answers[query.query])[:TOP])) for query in queries]
+        right = [bool(self.accepted(query) & set(self.distinct(answers[query.query]))) for query in queries]
         return 100 * sum(right) / len(right)
 
     def chance(self, queries: Sequence[AcceptedQuery]) -> float:
@@ -138,9 +159,10 @@ class DemoGallery:
         Returns:
             Per cent.
         """
-        count = len(self.ids)
+        count = len({*self._item_of.values()})
         draws = min(TOP, count)
-        missed = [comb(count - len(self.accepted(query)), draws) / comb(count, draws) for query in queries]
+        right = [len({self._item_of[id] for id in self.accepted(query)}) for query in queries]
+        missed = [comb(count - each, draws) / comb(count, draws) for each in right]
         return 100 * (1 - sum(missed) / len(missed))
 
 
@@ -157,9 +179,9 @@ def by_words(index: Index, queries: Sequence[AcceptedQuery]) -> dict[str, list[s
     answers = {}
     with index.store.reading() as view:
         for query in queries:
-            texts = [key for key, _ in view.search_text(query.query, top=50 * TOP)]
+            texts = [key for key, _ in view.search_text(query.query, top=10 * DEPTH)]
             images = view.partners("texts", texts)
-            keys = list(dict.fromkeys(key for text in texts for key in images.get(text, [])))[:TOP]
+            keys = list(dict.fromkeys(key for text in texts for key in images.get(text, [])))[:DEPTH]
             answers[query.query] = [item.id for item in view.items("images", keys)]
     return answers
 
@@ -207,5 +229,5 @@ def by_pixels(model: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) ->
 
 def _first(scores: np.ndarray, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
     """Query -> the ids of its first images, by scores (N Q)."""
-    order = np.argsort(-scores, axis=0, kind="stable")[:TOP]
+    order = np.argsort(-scores, axis=0, kind="stable")[:DEPTH]
     return {query.query: [pairs.images.ids[row] for row in order[:, column]] for column, query in enumerate(queries)}

@@ -16,14 +16,14 @@ class PageHit:
 
     Attributes:
         title: Its first text, or itself.
-        score: Cosine.
+        score: Cosine, or distance; None to show its rank alone.
         image: Data URI; None where the image cannot be shown; empty for a text alone.
         notes: Small words below it.
         right: Whether it is a correct result.
     """
 
     title: str
-    score: float
+    score: float | None
     image: str | None = None
     notes: Sequence[str] = ()
     right: bool = False
@@ -38,12 +38,14 @@ class PageSearch:
         hits: The hits.
         remark: Sentence below the query.
         image: Data URI of the query, where it is an image.
+        by: What answered, where several answers to a query stand side by side.
     """
 
     query: str
     hits: Sequence[PageHit]
     remark: str = ""
     image: str | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Figure:
         chance: Per cent.
         low: Lower end of the interval; None for none.
         high: Upper end of the interval; None for none.
+        rival: Whether it is what others reach, shown in grey.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Figure:
     chance: float
     low: float | None = None
     high: float | None = None
+    rival: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class PageSection:
         searches: The searches.
         columns: How many searches stand side by side, where there is room.
         drawing: An SVG document of this package (`report.plots`), which is put in as it is.
+        choose: Whether queries are buttons, and the hits of the one that is chosen are shown.
     """
 
     title: str
@@ -82,6 +87,7 @@ class PageSection:
     searches: Sequence[PageSearch]
     columns: int = 1
     drawing: str = ""
+    choose: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,7 @@ class HtmlPage:
         figures: How well, beside chance.
         figures_text: Sentence below the figures.
         sections: Searches.
+        first: Searches above the figures.
         facts: (name, value) of how it was made.
         commands: Lines for a terminal.
         credit: Whose images these are.
@@ -111,6 +118,7 @@ class HtmlPage:
     commands: Sequence[str] = ()
     credit: str = ""
     language: str = field(default="en")
+    first: Sequence[PageSection] = ()
 
 
 def render(page: HtmlPage) -> str:
@@ -130,8 +138,9 @@ def render(page: HtmlPage) -> str:
     body = [
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.lead)}</p></header>",
         "<main>",
+        *[_section(section, f"a{number}") for number, section in enumerate(page.first)],
         _figures(page),
-        *[_section(section) for section in page.sections],
+        *[_section(section, f"b{number}") for number, section in enumerate(page.sections)],
         f"<section><h2>How it was made</h2><dl>{facts}</dl>{code}</section>",
         "</main>",
         f"<footer><p>{escape(page.credit)}</p></footer>" if page.credit else "",
@@ -187,8 +196,9 @@ def _figure(figure: Figure) -> str:
         left, width = _share(figure.low), max(_share(figure.high) - _share(figure.low), 0.3)
         interval = f'<i class="interval" style="left:{left:.2f}%;width:{width:.2f}%"></i>'
     words = f"{figure.name}: {figure.value:.1f} %, chance {figure.chance:.1f} %"
+    rival = " rival" if figure.rival else ""
     return (
-        f'<div class="figure"><span class="name">{escape(figure.name)}</span>'
+        f'<div class="figure{rival}"><span class="name">{escape(figure.name)}</span>'
         f'<span class="track" role="img" aria-label="{escape(words)}"><i class="bar" style="width:{value:.2f}%"></i>'
         f'{interval}<i class="chance" style="left:{chance:.2f}%"></i></span>'
         f'<span class="value">{figure.value:.1f} %</span>'
@@ -196,12 +206,30 @@ def _figure(figure: Figure) -> str:
     )
 
 
-def _section(section: PageSection) -> str:
+def _section(section: PageSection, name: str) -> str:
     searches = "".join(_search(search) for search in section.searches)
-    if section.columns > 1:
+    if section.choose:
+        searches = _chooser(section.searches, name)
+    elif section.columns > 1:
         searches = f'<div class="columns" style="--columns:{section.columns}">{searches}</div>'
     drawing = f'<div class="drawing">{section.drawing}</div>' if section.drawing else ""
     return f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{drawing}{searches}</section>"
+
+
+def _chooser(searches: Sequence[PageSearch], name: str) -> str:
+    """Buttons for queries, and the hits of the chosen one: radio buttons and styles alone, as pages run no script."""
+    ids = [f"{name}-{number}" for number in range(len(searches))]
+    buttons = "".join(
+        f'<input type="radio" name="{name}" id="{id}"{" checked" if not number else ""}>'
+        f'<label for="{id}">{escape(search.query)}</label>'
+        for number, (id, search) in enumerate(zip(ids, searches, strict=True))
+    )
+    shown = ",".join(f"#{id}:checked~.answers>:nth-child({number})" for number, id in enumerate(ids, start=1))
+    return (
+        f"<style>{shown}{{display:block}}</style>"
+        f'<div class="chooser" role="radiogroup" aria-label="queries">{buttons}'
+        f'<div class="answers">{"".join(_search(search) for search in searches)}</div></div>'
+    )
 
 
 def _search(search: PageSearch) -> str:
@@ -210,7 +238,8 @@ def _search(search: PageSearch) -> str:
     heading = ""
     if search.image is not None:
         heading = f'<img class="query" src="{escape(search.image)}" alt="{escape(search.query)}">'
-    return f'<article><h3>“{escape(search.query)}”</h3>{heading}{remark}<ol class="cards">{cards}</ol></article>'
+    by = f' <span class="by">{escape(search.by)}</span>' if search.by else ""
+    return f'<article><h3>“{escape(search.query)}”{by}</h3>{heading}{remark}<ol class="cards">{cards}</ol></article>'
 
 
 def _card(rank: int, hit: PageHit) -> str:
@@ -220,8 +249,9 @@ def _card(rank: int, hit: PageHit) -> str:
     notes = "".join(f'<span class="note">{escape(note)}</span>' for note in hit.notes)
     mark = ' class="right"' if hit.right else ""
     tick = '<span class="tick">right</span>' if hit.right else ""
+    score = "" if hit.score is None else f" {hit.score:.2f}"
     return (
-        f'<li{mark}>{image}<span class="score">{rank}. {hit.score:.2f}</span>{tick}'
+        f'<li{mark}>{image}<span class="score">{rank}.{score}</span>{tick}'
         f'<span class="title">{escape(hit.title)}</span>{notes}</li>'
     )
 
