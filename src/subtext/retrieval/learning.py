@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError
 from subtext.ops import draw
+from subtext.retrieval import everyday
 from subtext.retrieval.confidence import (
     BEST,
     MIN_GROUPS,
@@ -345,6 +346,24 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
         {"queries": len(trials), "note": note, **_ranks(ran, weights)},
         _levels(ran, weights),
     )
+
+
+def fit_everyday(view: View, models: TextEmbedders) -> Ranker | None:
+    """What everyday captions say of an index of images without texts; its weights are fixed.
+
+    Args:
+        view: The index at one moment.
+        models: What embeds texts.
+
+    Returns:
+        The ranker; None for fewer than `everyday.LEAST` images.
+    """
+    if view.counts["images"] < everyday.LEAST:
+        return None
+    background = Background.of(view, "images")
+    levels, temperature = everyday.everyday_levels(lambda texts: background.scores(models.model(texts)))
+    about = {"queries": len(everyday.EVERYDAY), "note": "", "temperature": temperature}
+    return new_ranker(view, FIXED, "everyday captions", about, levels)
 
 
 def given_trials(view: View, pairs: Dataset, *, seed: int = 0) -> list[Trial]:
