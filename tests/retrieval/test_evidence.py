@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import coloured_images
@@ -73,7 +74,9 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                 raw |= {"texts": {}, "words": {}}
                 for key in keys:
                     said = [view.vectors_in(gatherer.text_space, np.array([text]))[0][0, 0] for text in own[key]]
-                    raw["texts"][key] = max((float(compared[0] @ v) for v in said), default=None)
+                    # The soft maximum of the own texts, of temperature 0.1.
+                    shares = [math.exp(float(compared[0] @ v) / 0.1) for v in said]
+                    raw["texts"][key] = 0.1 * math.log(sum(shares) / len(shares)) if said else None
                     raw["words"][key] = max((bm25.get(text, 0.0) for text in own[key]), default=None)
                 if fields:
                     raw["fields"] = {key: fields.get(key, 0.0) for key in keys}

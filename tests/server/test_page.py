@@ -485,7 +485,7 @@ def test_thumbs_change_the_ranking_at_once(page) -> None:
     down = cards(page)[0]
     page.hover("#columns .card")
     page.click("#columns .card .down")
-    until(page, "document.querySelector('#status').textContent.endsWith('; 2 judged')")
+    until(page, "document.querySelector('#status').textContent.includes(', 2 judged, for')")
     assert f"like={names[0]}&not_like={down}" in page.url and {names[0], down}.isdisjoint(cards(page))
     assert page.text_content("#status").startswith("11 pictures"), "what is judged leaves the count"
     accessible(page)
@@ -501,7 +501,7 @@ def test_thumbs_change_the_ranking_at_once(page) -> None:
     assert json.loads(tables["queries.jsonl"])["text"] == "a black square"
     page.keyboard.press("Escape")
     page.click(f"#pieces button[aria-label='Take away: Unlike {down}']")
-    until(page, "document.querySelector('#status').textContent.endsWith('; 1 judged')")
+    until(page, "document.querySelector('#status').textContent.includes(', 1 judged, for')")
     page.click("#open-options")
     assert page.inner_text("#qrels") == "Download 1 judgement"
     page.click("#forget")
@@ -583,7 +583,7 @@ def test_comparison_answers_when_one_library_lacks_item(page) -> None:
         page.wait_for_selector(".columns[data-sides='2'] .column:nth-child(1) .card .open")
         assert page.locator(".column:nth-child(2) .card").count() == 0
         assert "other: That did not work" in page.inner_text("#notice") and "evil" not in cards(page)
-        assert page.inner_text("#status").startswith("12 pictures for")
+        assert page.inner_text("#status").startswith("12 pictures")
         option(page, "#compare", "")
         page.wait_for_selector("#notice:empty", state="attached")
     page.goto("/?like=nobody&compare=other")
@@ -642,3 +642,49 @@ def test_page_requests_token(chromium, tmp_path: Path) -> None:
         until(own, "[...document.querySelectorAll('.mat img')].some(one => one.naturalWidth > 0)")
         context.close()
     call("index", "verify", index)
+
+
+def test_page_saves_a_list_with_a_token_and_gives_files_without(page) -> None:
+    page.goto("/?q=a+black+square")
+    names = cards(page)[:2]
+    for name in names:
+        page.locator(f"#columns .card[data-id={name}] .select").dispatch_event("click")
+    page.click("#save")
+    page.fill("#list-name", "Winter issue")
+    page.check("#list-query")
+    page.click("#lists .primary")
+    page.wait_for_selector("#lists button:text('As ids')")
+    accessible(page)
+    with page.expect_download() as taken:
+        page.click("#lists button:text('As ids')")
+    assert Path(taken.value.path()).read_text().split() == names
+    page.fill("#list-token", served_index.TOKEN)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".list-head")
+    assert page.inner_text(".list-head h2") == "Winter issue" and re.search(r"#list=\w+$", page.url)
+    assert cards(page) == names and page.is_hidden("#bar"), "the selection has become the list"
+    accessible(page)
+    page.reload()
+    assert cards(page) == names
+    page.locator(f"#columns .card[data-id={names[0]}] .select").dispatch_event("click")
+    page.click("#take-out")
+    until(page, "document.querySelectorAll('#columns .card[data-id]').length === 1")
+    page.click(".list-head button:text('Search again')")
+    page.wait_for_url("**/?q=a+black+square")
+    cards(page)
+    page.locator(f"#columns .card[data-id={names[0]}] .select").dispatch_event("click")
+    page.click("#save")
+    page.select_option("#list-into", label="Winter issue")
+    page.click("#lists .primary")
+    page.wait_for_selector(".list-head")
+    assert sorted(cards(page)) == sorted(names), "added to the list that was there"
+    page.click("#open-lists")
+    page.click("#lists button:text('Rename')")
+    page.fill("#lists input[aria-label='New name']", "Spring issue")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#lists a:text('Spring issue')")
+    accessible(page)
+    page.click("#lists button:text('Delete')")
+    page.click("#lists button:text('Delete the list')")
+    page.wait_for_selector("text=There is none yet")
+    assert page.evaluate("fetch('lists').then(one => one.json())")["lists"] == []

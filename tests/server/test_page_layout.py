@@ -13,6 +13,7 @@ import pytest
 import served_index
 from axe_playwright_python.sync_playwright import Axe
 from command import call
+from PIL import Image
 
 pytestmark = browser.needed
 WIDE, PHONE = (1366, 768), (390, 844)
@@ -270,6 +271,14 @@ def test_page_filters_by_words_of_people_with_chips_outside(opened, size: tuple[
     tidy(page)
 
 
+def test_page_keeps_judged_items_and_messages_in_one_line_on_a_phone(opened) -> None:
+    page = opened(f"/?q={QUERY}&like=1950-0000&not_like=1951-0001&not_like=1952-0002", PHONE)
+    assert page.locator("#pieces .piece").count() == 3
+    assert page.locator(".hint").count() == 1, "the model does not know all words"
+    assert page.locator("#columns .mat").first.bounding_box()["y"] <= 240
+    tidy(page)
+
+
 @pytest.mark.parametrize("size", [WIDE, PHONE])
 def test_page_selection_bar_covers_nothing_and_fits(opened, size: tuple[int, int]) -> None:
     page = opened(f"/?q={QUERY}", size)
@@ -377,3 +386,29 @@ def test_page_grid_keeps_panoramas_and_columns_in_bounds(opened) -> None:
             wide = sum(own) * line["height"] + 10 * (len(own) - 1)
             assert wide <= 1000.01 and line["height"] <= 290
             assert place == len(lines) - 1 or wide == pytest.approx(1000)
+
+
+def test_page_levels_come_from_a_ranker_that_has_learnt(tmp_path: Path) -> None:
+    """Two hundred texts teach a ranker what a match scores; twelve do not."""
+    data = tmp_path / "data"
+    data.mkdir()
+    words = ["river", "court", "harbour", "lamp", "bridge", "market", "snow", "tower", "garden", "train"]
+    lines = []
+    for number in range(220):
+        Image.new("RGB", (8, 8), (number, 255 - number, number * 7 % 256)).save(data / f"{number}.png")
+        parts = [words[number // 10**place % 10] for place in range(3)]
+        lines.append(
+            {"image": f"{number}.png", "id": f"n{number}", "captions": [f"the {' and the '.join(parts)} at noon"]}
+        )
+    (data / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    coloured_images.run(data / "data.jsonl", tmp_path / "run")
+    index = tmp_path / "index"
+    call("index", "build", index, "--run", tmp_path / "run", "--split", "all", "--text-encoder", "none", "--quiet")
+    with served_index.client(index) as client:
+        hits = client.get("/search?q=the+lamp+and+the+market+and+the+court+at+noon&top=200").json()["hits"]
+        levels = [hit["level"] for hit in hits]
+        assert levels == sorted(levels, key=("strong", "fair", "weak").index), "they fall with the score"
+        assert levels[0] == "strong" and levels[-1] == "weak"
+        pixels = client.get("/search?q=the+lamp+at+noon&signals=pixels").json()["hits"]
+        similar = client.get("/similar?id=n3").json()["hits"]
+        assert {hit["level"] for hit in pixels + similar} == {None}, "a ranker says nothing of other queries"

@@ -113,8 +113,8 @@ class Hit:
         reasons: What each signal adds to the score, if `explain` was set.
         uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
             its score is then the cosine of the means minus half of both sums of variances. None for other models.
-        level: How well it matches, by the ranker of the index; None where the ranker has not learnt what a match scores,
-            or the query has other parts than text.
+        level: How well it matches, by the ranker of the index; None where the ranker has not learnt what a match
+            scores, or the query has other parts than text.
     """
 
     id: str

@@ -51,7 +51,7 @@ MAX_QUERIES = 4000
 THRESHOLD = 0.05
 """Share of answerable queries for which Subtext wrongly reports that nothing matches."""
 STRONG, FAIR = 0.7, 0.3
-"""Least percentiles of a strong and of a fair hit, among the best hits of queries that have a match; see decision 0203."""
+"""Least percentiles of a strong and of a fair hit, among the best hits of queries that have a match."""
 PENALTY = 1e-3
 """L2 penalty of the logistic regression on standardised inputs, in units of one row."""
 TEMPERATURES = np.geomspace(0.005, 0.5, 24)

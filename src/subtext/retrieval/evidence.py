@@ -48,6 +48,10 @@ _ROUNDING = 1e-4
 COVERING = 10
 """Images with the best fields, by which it is told how many words of a query an image has."""
 
+SOFT = 0.1
+"""Temperature of the soft maximum over the texts of an image, in cosine."""
+ROUNDED = 1e-6
+"""More than rounding changes in a soft maximum."""
 Values = NDArray[np.float64]
 
 
@@ -393,7 +397,9 @@ class Gatherer:
         if self.side == "texts":
             return self._placed_in(self.text_space, compared)
         known, scores, errors = self.view.scores(self.text_space, compared)
-        own, own_errors = (self._best_of_all(self.text_space, known, values) for values in (scores, errors))
+        own = self._best_of_all(self.text_space, known, scores, soft=True)
+        # A soft maximum is off by no more than its scores, but for rounding.
+        own_errors = self._best_of_all(self.text_space, known, errors) + ROUNDED
         return own, np.nan_to_num(own_errors, copy=False)
 
     def _placed_in(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -459,9 +465,11 @@ class Gatherer:
         images, texts = self.own_texts(keys)
         own = np.unique(texts)
         scores = self._scores(self.text_space, compared, own)
-        return best_of(images, scores[np.searchsorted(own, texts)], keys)
+        return best_of(images, scores[np.searchsorted(own, texts)], keys, soft=True)
 
-    def _best_of_all(self, space: Space, known: NDArray[np.int64], scores: NDArray[Any]) -> NDArray[Any]:
+    def _best_of_all(
+        self, space: Space, known: NDArray[np.int64], scores: NDArray[Any], *, soft: bool = False
+    ) -> NDArray[Any]:
         """(N) score of the best own text of all images of the index; NaN for an image without any.
 
         Which rows of a space belong to which image does not depend on the query, and is kept.
@@ -477,7 +485,7 @@ class Gatherer:
         rows, starts, places = self.view.cache[name]
         values = np.full(len(keys), np.nan, dtype=scores.dtype)
         if len(starts):
-            values[places] = np.maximum.reduceat(scores[rows], starts)
+            values[places] = best_in(scores[rows], starts, soft=soft)
         return values
 
     def _words(self, text: str, keys: NDArray[np.int64]) -> Values:
@@ -635,13 +643,14 @@ def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: B
     return Judgement(direction, level, fit, changed if changed > STALE else None, ranker.levels)
 
 
-def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) -> Values:
+def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64], *, soft: bool = False) -> Values:
     """The best score of the rows of each item.
 
     Args:
         owners: (M) keys of the items that rows belong to, ascending.
         scores: (M) of the rows; NaN for none.
         keys: (N) of the items, ascending; the owners are among them.
+        soft: Their soft maximum instead; see `best_in`.
 
     Returns:
         (N), NaN for an item that has no row with a score.
@@ -651,5 +660,26 @@ def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) 
     owners, scores = owners[known], scores[known]
     if len(owners):
         starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
-        values[np.searchsorted(keys, owners[starts])] = np.maximum.reduceat(scores, starts)
+        values[np.searchsorted(keys, owners[starts])] = best_in(scores, starts, soft=soft)
     return values
+
+
+def best_in(scores: NDArray[Any], starts: NDArray[np.int64], *, soft: bool = False) -> NDArray[Any]:
+    """The best of the scores of each item.
+
+    Args:
+        scores: (M), those of an item one after the other.
+        starts: (N) where those of each item begin.
+        soft: SOFT * log of the mean of exp(score / SOFT), which is a score for one text, and between mean and maximum
+            for several: of two items with one good text each, the better one has no others that tell of other things.
+
+    Returns:
+        (N).
+    """
+    best = np.maximum.reduceat(scores, starts)
+    counts = np.diff(np.append(starts, len(scores)))
+    if not soft or counts.max() == 1:
+        return best
+    above = np.exp((scores - np.repeat(best, counts)) / SOFT)
+    mean = np.add.reduceat(above, starts) / counts
+    return np.where(counts > 1, best + SOFT * np.log(mean), best).astype(scores.dtype)

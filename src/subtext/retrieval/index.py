@@ -522,7 +522,7 @@ class Index:
         manifest, text = self.store.manifest, str(query.text)
         encoder = manifest.encoder
         read = encoder is not None and bool(encoder.languages) and not is_foreign(language, encoder.languages)
-        has_words = any(view.search_words(side, text, top=1) for side in SIDES)
+        has_words = _has_words(view, query, text)
         decide: tuple[Signal, ...] = ("words", "fields") if has_words else ()
         decide = ("texts", "words", "fields", "neighbours") if read else decide
         note = foreign_note(language, manifest.languages, by_encoder=read, by_words=has_words)
@@ -999,6 +999,21 @@ class Index:
             fit=answer.fit if answer.hits or answer.left_out else None,
             request={"query": about, "where": where, "index": str(self.store.path)},
         )
+
+
+def _has_words(view: View, query: Query, text: str) -> bool:
+    """Whether an item that meets the conditions of a query has one of its words, or is linked with one that has."""
+    if not query.conditions:
+        return any(view.search_words(side, text, top=1) for side in SIDES)
+    among, (texts, images) = matching(view, query.target, query.conditions), view.owner_links()
+    for side in SIDES:
+        keys = np.array([key for key, _ in view.search_words(side, text, top=None)], dtype=np.int64)
+        if side != query.target:
+            own, linked = (texts, images) if side == "texts" else (images, texts)
+            keys = linked[np.isin(own, keys)]
+        if np.isin(keys, among).any():
+            return True
+    return False
 
 
 def _ordered(answer: Answer, query: Query) -> Answer:

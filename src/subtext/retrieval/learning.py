@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
+from subtext.data.languages import is_foreign, language_of
 from subtext.errors import RequirementError
 from subtext.ops import draw
 from subtext.retrieval import everyday
@@ -30,7 +31,7 @@ from subtext.retrieval.confidence import (
     fit_direction,
     sample,
 )
-from subtext.retrieval.evidence import Gatherer, Values, best_of
+from subtext.retrieval.evidence import Gatherer, Values, best_in, best_of
 from subtext.retrieval.made_queries import taken_out
 from subtext.retrieval.ranker import (
     FIXED,
@@ -196,6 +197,8 @@ def make_trials(view: View, used: set[str] | None, *, seed: int = 0) -> list[Tri
     order = draw.uniform(keys, seed=seed, epoch=0, purpose="ranker: images", count=3)
     ranked = keys[np.argsort(order[:, 0], kind="stable")]
     chances = dict(zip(keys.tolist(), order[:, 1:].tolist(), strict=True))
+    encoder = view.manifest.encoder
+    reads = view.manifest.languages if encoder is None else encoder.languages
     fresh, learnt = list[Trial](), list[Trial]()
     for start in range(0, len(ranked), MADE):
         some = ranked[start : start + MADE]
@@ -205,7 +208,8 @@ def make_trials(view: View, used: set[str] | None, *, seed: int = 0) -> list[Tri
         for item in view.items("images", some):
             own = [(key, text) for key in partners[item.key] if (text := texts.get(key))]
             trial = _made(item.key, own, *chances[item.key])
-            if trial is not None:
+            # A query in a language that is not read is searched by its words alone.
+            if trial is not None and not is_foreign(language_of(trial.query), reads):
                 is_old = _is_learnt(item, used)
                 (learnt if is_old else fresh).append(replace(trial, learnt=is_old))
         if len(fresh) >= MADE:
@@ -281,7 +285,7 @@ def run_trials(
     for number, trial in enumerate(trials):
         right = truth[number]
         said = counted.scores(trial.query)
-        values["texts"][number] = best_of(owners, compared[number][rows], keys)
+        values["texts"][number] = best_of(owners, compared[number][rows], keys, soft=True)
         values["words"][number] = best_of(owners, said[rows], keys)
         source = counted.score(trial.query, spaced(trial.source))
         allowed[number] = ~(values["words"][number] >= AS_MUCH * source) if source > 0 else True
@@ -293,8 +297,10 @@ def run_trials(
             left.append((float(own), counted.score(trial.query, spaced(trial.rest))))
         if hide_texts and chances[number] < bare:
             left = []
-        for place, signal in enumerate(("texts", "words")):
-            values[signal][number, right] = max((pair[place] for pair in left), default=np.nan)  # type: ignore[index]
+        none, first = np.full(2, np.nan), np.zeros(1, dtype=np.int64)
+        cosines, shared = np.array(left).T if left else none[:, None]
+        values["texts"][number, right] = best_in(cosines, first, soft=True)[0]
+        values["words"][number, right] = best_in(shared, first)[0]
     if sentence_vectors is not None and len(view.owners("neighbours")[0]):
         lent, there = view.vectors_in("neighbours", keys)
         values["neighbours"] = np.where(there, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
@@ -338,7 +344,7 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
             note and f"; {note}"
         )
     ran = run_trials(view, trials, models, used, seed=seed)
-    weights = learn(ran.deviations, ran.teaching, ran.truth, held=held, least=("words",))
+    weights = learn(ran.deviations, ran.teaching, ran.truth, held=held, least=("words",), own_first=True)
     return new_ranker(
         view,
         weights,

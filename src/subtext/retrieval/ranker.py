@@ -265,6 +265,7 @@ def learn(
     *,
     held: Sequence[Signal] = (),
     least: Sequence[Signal] = (),
+    own_first: bool = False,
 ) -> Weights:
     """The weights that choose the right items.
 
@@ -277,6 +278,7 @@ def learn(
         truth: (Q) the right item of each query.
         held: Signals of which the queries teach nothing: their ratio to the weight of texts is that of `FIXED`.
         least: Signals that weigh at least so much.
+        own_first: The texts of an image weigh at least as much as those of its neighbours.
 
     Returns:
         The weights. Fields weigh at least as much as words: no query that is made of texts teaches what an inventory
@@ -297,7 +299,15 @@ def learn(
         allowed, truth = allowed[wanted], truth[wanted]
         taught = {signal: values[wanted] for signal, values in taught.items()}
     inputs, names, signed = design(taught)
-    found = dict(zip(names, fit_choices(inputs, allowed, truth, signed=signed).tolist(), strict=True))
+    together = [names.index(("full", signal)) for signal in ("texts", "neighbours") if ("full", signal) in names]
+    own_first = own_first and len(together) == 2
+    if own_first:
+        # As no weight is below 0, that of texts is what is learnt for them and for both.
+        inputs[..., together[1]] += inputs[..., together[0]]
+    learnt = fit_choices(inputs, allowed, truth, signed=signed)
+    if own_first:
+        learnt[together[0]] += learnt[together[1]]
+    found = dict(zip(names, learnt.tolist(), strict=True))
     full = {signal: value for (kind, signal), value in found.items() if kind == "full"}
     bare_weights = {signal: value for (kind, signal), value in found.items() if kind == "bare"}
     constants = {kind: value for (kind, _), value in found.items() if kind.startswith("without")}

@@ -175,7 +175,7 @@ class VisibleView(View):
     def _among(self, side: Side, keys: Sequence[int]) -> set[int]:
         """Those of some keys that are of visible items."""
         some = np.unique(np.array(keys, dtype=np.int64))
-        return set(some[np.isin(some, self.keys(side))].tolist())
+        return set(some[_places(self.keys(side), some)[1]].tolist())
 
     def _lent_row(self, row: StoredRow) -> StoredRow:
         """A row of neighbours without the hidden ones."""

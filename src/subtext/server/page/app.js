@@ -265,10 +265,10 @@ function summary() {
   const count = (number) => plural(number, state.target === "texts" ? "text" : "picture");
   const place = libraries.length > 1 && answers.length === 1 ? ` in ${currentLibrary()}` : "";
   if (!isSearch()) return answers[0].total === undefined || state.list ? "" : `${count(answers[0].total)}${place}`;
-  const judged = state.like.length + state.not_like.length;
+  const judged = state.q ? state.like.length + state.not_like.length : 0;
   const order = state.order ? `, ${state.descending ? "newest" : "oldest"} first` : "";
   const answer = answers.find((one) => !one.error);
-  return `${count(answer.hits.length)} for ${queryPhrase(state)}${place}${order}${judged ? `; ${judged} judged` : ""}`;
+  return `${count(answer.hits.length)}${judged ? `, ${judged} judged,` : ""} for ${queryPhrase(state)}${place}${order}`;
 }
 
 function otherRank(hit, ranks, side) {
