@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
-from subtext.data.languages import is_foreign, language_of
+from subtext.data.languages import is_foreign, language_of, said_language
 from subtext.errors import RequirementError
 from subtext.ops import draw
 from subtext.retrieval import everyday
@@ -204,11 +204,14 @@ def make_trials(view: View, used: set[str] | None, *, seed: int = 0) -> list[Tri
         some = ranked[start : start + MADE]
         partners = view.partners("images", some)
         rows = view.rows("texts", keys=sorted({k for own in partners.values() for k in own}))
-        texts = {row.key: row.text for row in rows if not machine_of(row.metadata)}  # Nobody asks as machines write.
+        # Nobody asks as machines write; a query in a language that is not read is searched by its words alone.
+        read = [
+            row for row in rows if not machine_of(row.metadata) and not is_foreign(said_language(row.fields), reads)
+        ]
+        texts = {row.key: row.text for row in read}
         for item in view.items("images", some):
             own = [(key, text) for key in partners[item.key] if (text := texts.get(key))]
             trial = _made(item.key, own, *chances[item.key])
-            # A query in a language that is not read is searched by its words alone.
             if trial is not None and not is_foreign(language_of(trial.query), reads):
                 is_old = _is_learnt(item, used)
                 (learnt if is_old else fresh).append(replace(trial, learnt=is_old))
@@ -271,7 +274,8 @@ def run_trials(
     rows = np.searchsorted(own_keys, text_keys)
     space = gatherer.text_space
     asked = vectors if sentence_vectors is None or space == "texts" else sentence_vectors
-    compared = best_products(asked, view.vectors_in(space, own_keys)[0]).astype(np.float64)
+    own_vectors, has_vector = view.vectors_in(space, own_keys)
+    compared = np.where(has_vector, best_products(asked, own_vectors), np.nan).astype(np.float64)
     texts = {row.key: row.text or "" for row in view.rows("texts", keys=own_keys.tolist())}
     counted = WordIndex([spaced(texts[key]) for key in own_keys.tolist()])
     rests = [trial.rest or "" for trial in trials]
@@ -299,7 +303,8 @@ def run_trials(
             left = []
         none, first = np.full(2, np.nan), np.zeros(1, dtype=np.int64)
         cosines, shared = np.array(left).T if left else none[:, None]
-        values["texts"][number, right] = best_in(cosines, first, soft=True)[0]
+        known = cosines[~np.isnan(cosines)]
+        values["texts"][number, right] = best_in(known, first, soft=True)[0] if len(known) else np.nan
         values["words"][number, right] = best_in(shared, first)[0]
     if sentence_vectors is not None and len(view.owners("neighbours")[0]):
         lent, there = view.vectors_in("neighbours", keys)

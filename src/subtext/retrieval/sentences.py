@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Items
+from subtext.data.languages import is_foreign, said_language
 from subtext.data.output_cache import OutputCache
 from subtext.data.starter import NAME as STARTER, is_installed, require_installed
 from subtext.data.text import SubwordInput
@@ -280,11 +281,17 @@ class SentenceVectors:
             entries: Texts.
 
         Returns:
-            Id -> row of each text that has words.
+            Id -> row of each text that has words, but for those whose field "language" names one that is not read: its
+            words decide.
         """
         from subtext.evaluation.embedding import embed_items
 
-        texts = {entry.id: entry.text for entry in entries if entry.text is not None and entry.text.strip()}
+        reads = self.record.languages
+        texts = {
+            entry.id: entry.text
+            for entry in entries
+            if entry.text is not None and entry.text.strip() and not is_foreign(said_language(entry.metadata), reads)
+        }
         vectors = self._kept(texts)
         missing = [name for name in texts if name not in vectors]
         if missing:

@@ -155,6 +155,23 @@ def test_starter_is_the_encoder_where_it_is_installed(
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_texts_that_say_to_be_in_another_language_are_left_to_their_words(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    data = photos(tmp_path / "photos", texts=False)
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row |= {"captions": [f"boat {number}", f"bateau {number}", f"barco {number}"], "language": ["en-GB", "fr", "?"]}
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    st.build_index(tmp_path / "ix", data=data, model=models["clip"], text_encoder=str(models["sentence"]), quiet=True)
+    with open_store(tmp_path / "ix").reading() as view:
+        owners = view.owners("sentences")[0]
+        said = {row.text for row in view.rows("texts", keys=owners.tolist())}
+    assert said == {f"{word} {number}" for word in ("boat", "barco") for number in range(len(rows))}
+    index = st.open_index(tmp_path / "ix")
+    assert index.search("bateau", top=1, signals=["words"])[0].captions[1] in {f"bateau {n}" for n in range(len(rows))}
+
+
 def test_what_is_no_sentence_encoder_is_refused(models: dict[str, Path], tmp_path: Path) -> None:
     data, empty = photos(tmp_path / "data", 2), tmp_path / "empty"
     empty.mkdir()
