@@ -158,7 +158,7 @@ class Trials:
 
     @property
     def teaching(self) -> NDArray[np.bool_]:
-        """(Q K) images that the weights are learnt among: those that the model was not trained on.
+        """(Q K) images that given pairs teach the weights among: those that the model was not trained on.
 
         It ranks the others by what it remembers of their own texts: as wrong images of a trial they would teach that
         pixels say little. Where hardly any image is left, all are taken.
@@ -349,7 +349,7 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
             note and f"; {note}"
         )
     ran = run_trials(view, trials, models, used, seed=seed)
-    weights = learn(ran.deviations, ran.teaching, ran.truth, held=held, least=("words",), own_first=True)
+    weights = learn(ran.deviations, ran.allowed, ran.truth, held=held, least=("words",), own_first=True)
     return new_ranker(
         view,
         weights,
