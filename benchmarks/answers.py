@@ -45,20 +45,8 @@ import numpy as np
 
 IMAGES, SEED = 300, 0
 DEPTHS = (1, 5, 10)
-EVERYDAY = [
-    f"{who} {where}"
-    for who in (
-        "a man", "two women", "a child", "a dog", "a cat", "a bird", "a car", "a bicycle", "a boat", "a house",
-        "a tree", "some flowers", "a group of people", "an old man", "a girl laughing", "a boy with a ball",
-        "a horse", "a cup and a plate", "a street sign", "a musician",
-    )
-    for where in (
-        "in a park", "on the beach", "in a kitchen", "in the snow", "on a busy street", "at night", "by a river",
-        "in front of a building", "on a table", "in a field",
-    )
-]  # fmt: skip
-LEVELS = (0.02, 0.05, 0.1)
-"""Temperatures of a level, in units of the cosine."""
+SOFTNESSES = (0.5, 1.0, 1.5, 2.0, 4.0)
+"""Temperatures of a level, in standard deviations of the scores of everyday captions."""
 MADE = 100_000
 """Images of the made index."""
 RESAMPLED = 2000
@@ -103,13 +91,11 @@ def flickr8k(folder: Path, place: Path) -> dict[str, Any]:
 
 
 def _nothing_fits(index: Any, right: list[str], coco: Path) -> dict[str, Any]:
-    """How well the level of a query tells captions of the photographs from captions of something else.
-
-    The level is t log of the mean of exp(s / t) over the scores s of all photographs.
-    """
+    """How well the level of a query tells captions of the photographs from captions of something else."""
     from reproduce.studies.nothing_fits import ALIVE, FOOD, ROOMS
     from subtext.data.words import tokenise
     from subtext.ops.roc import auc
+    from subtext.retrieval.everyday import EVERYDAY, level_of
 
     lines = coco.read_text(encoding="utf-8").splitlines()
     captions = [text for line in lines for text in json.loads(line)["captions"]]
@@ -119,8 +105,9 @@ def _nothing_fits(index: Any, right: list[str], coco: Path) -> dict[str, Any]:
         pictures = view.vectors("images", view.keys("images"))[:, 0]
     scores = [index.model.embed_texts(texts).vectors[:, 0].numpy() @ pictures.T for texts in (right, wrong, EVERYDAY)]
     result: dict[str, Any] = {"right": len(right), "wrong": len(wrong)}
-    for temperature in LEVELS:
-        levels = [temperature * np.log(np.exp(own / temperature).mean(axis=1)) for own in scores]
+    for softness in SOFTNESSES:
+        temperature = softness * float(scores[2].std(axis=1).mean())
+        levels = [level_of(own, temperature) for own in scores]
         flags = np.repeat([1.0, 0.0], [len(right), len(wrong)])
         told: dict[str, Any] = {
             "AUC of right against wrong": round(float(auc(np.concatenate(levels[:2]), flags > 0)), 3)
@@ -131,7 +118,7 @@ def _nothing_fits(index: Any, right: list[str], coco: Path) -> dict[str, Any]:
             told[f"below {share:.0%} of the everyday levels: right, wrong, %"] = refused
         limit = np.quantile(levels[0], 0.05)
         told["wrong noticed where 5 % of right ones are refused, %"] = round(100 * float((levels[1] < limit).mean()), 1)
-        result[f"temperature {temperature}"] = told
+        result[f"temperature of {softness} deviations"] = told
     return result
 
 

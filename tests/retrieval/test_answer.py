@@ -18,7 +18,7 @@ from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.retrieval import query as query_module
-from subtext.retrieval.feedback import learn_query
+from subtext.retrieval.feedback import STRENGTH, learn_query
 from subtext.retrieval.index import Index, Query
 from subtext.retrieval.query import exact_words, suggest_words
 from subtext.retrieval.stores.folder import Folder
@@ -108,7 +108,8 @@ def test_judged_items_change_the_query(place: Path, both: Index) -> None:
     learnt = []
     for view in plain.words("a square").astype(np.float64):
         scale = root / (rows @ view).std()
-        options = {"weights": np.array([1.0, 0.8]), "bias": -float((judged @ (scale * view)).mean())}
+        bias = -float((judged @ (scale * view)).mean())
+        options = {"weights": np.array([1.0, 0.8]), "bias": bias, "strength": STRENGTH}
         learnt.append(learn_query(scale * view, judged, np.array([1.0, -1]), **options) / scale)
     wanted = plain.together([(1.0, np.array(learnt)), (-0.8, plain.words("white"))], "images")
     options = {"like": ["pink"], "not_like": ["black"], "not_text": "white", "signals": ("pixels",)}

@@ -11,10 +11,13 @@ import stored_items
 from scipy.optimize import minimize
 
 from subtext.data.read import read
+from subtext.retrieval.confidence import Confidence
+from subtext.retrieval.everyday import EVERYDAY
 from subtext.retrieval.learning import (
     LEAST,
     TextEmbedders,
     Trial,
+    fit_everyday,
     fit_given,
     fit_made,
     given_trials,
@@ -22,7 +25,7 @@ from subtext.retrieval.learning import (
     run_trials,
 )
 from subtext.retrieval.made_queries import sentences, taken_out
-from subtext.retrieval.ranker import FIXED, HIGHEST, Moments, Ranker, Weights, fit_choices, learn
+from subtext.retrieval.ranker import FIXED, HIGHEST, Moments, Ranker, Weights, fit_choices, learn, store_ranker
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.registry import create_store
 from subtext.retrieval.stores.store import Store
@@ -287,3 +290,40 @@ def test_archive_teaches_its_ranker(tmp_path: Path) -> None:
         assert taught is not None and taught.fit == "given pairs" and taught.weights.full != fresh.weights.full
         assert Ranker.from_json(taught.to_json(), where="x") == taught
         assert Weights(**vars(taught.weights)) == taught.weights
+
+
+def test_everyday_captions_tell_whether_anything_fits_a_bare_folder(tmp_path: Path) -> None:
+    manifest = stored_items.manifest()
+    store = create_store(tmp_path / "index", manifest)
+    ahead = np.eye(1, 8, dtype=np.float32)
+
+    def said(texts: Sequence[str]) -> np.ndarray:
+        drawn = np.stack([np.random.default_rng(list(text.encode())).standard_normal((1, 8)) for text in texts])
+        return (drawn / np.linalg.norm(drawn, axis=2, keepdims=True)).astype(np.float32)
+
+    with store.writing("build") as writer:
+        count = 150
+        drawn = stored_items.vectors(range(count), 2) + 2 * ahead
+        entries = [IndexEntry(f"p{n}", b"%d" % n, path=f"{n}.png") for n in range(count)]
+        writer.put(Change("images", entries, (drawn / np.linalg.norm(drawn, axis=2, keepdims=True)).astype(np.float32)))
+        with store.reading() as view:
+            ranker = fit_everyday(view, TextEmbedders(said, None))
+        assert ranker is not None and ranker.fit == "everyday captions" and ranker.weights == FIXED
+        assert ranker.levels == sorted(ranker.levels) and "tell whether anything fits" in ranker.summary
+        store_ranker(writer, ranker)
+    with store.reading() as view:
+        judged = Confidence(view).judge("images", "texts", np.stack([ahead, -ahead]), [])
+        fits = [own.fit for own in judged if own is not None]
+        assert [fit.has_no_match for fit in fits] == [False, True]
+        assert "nothing here seems to match: only 0 % of 200 everyday captions" in fits[1].sentence
+        scores = said(EVERYDAY)[:, 0] @ np.concatenate(
+            [view.vectors("images", view.keys("images"))[:, v].T for v in (0, 1)], 1
+        )
+        assert Confidence(view).judge("texts", "images", ahead[None], []) == [None]
+        among = np.maximum(scores[:, :count], scores[:, count:])
+        temperature = 1.5 * among.std(axis=1).mean()
+        levels = temperature * np.log(np.exp(among / temperature).mean(axis=1))
+        np.testing.assert_allclose(ranker.levels, np.quantile(levels, np.linspace(0, 1, 101)), atol=1e-5)
+    few = create_store(tmp_path / "few", manifest)
+    with few.reading() as view:
+        assert fit_everyday(view, TextEmbedders(said, None)) is None

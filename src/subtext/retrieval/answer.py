@@ -144,10 +144,12 @@ class Fit:
         percentile: Share of answerable queries that are as weak as this query or weaker: 0.5 for a typical query, 0 for
             a query that is weaker than all.
         threshold: Percentile below which there is no good match: the share of answerable queries with a wrong message.
+        everyday: Whether everyday captions stand for answerable queries, as nobody has given any: a bare folder.
     """
 
     percentile: float
     threshold: float
+    everyday: bool = False
 
     @property
     def has_no_match(self) -> bool:
@@ -158,6 +160,9 @@ class Fit:
     def sentence(self) -> str:
         """The judgement as a sentence."""
         share = f"{100 * self.percentile:.0f} %"
+        if self.everyday:
+            told = f"{share} of 200 everyday captions fit these images as little as this query or less"
+            return f"nothing here seems to match: only {told}" if self.has_no_match else told
         if not self.has_no_match:
             return f"{share} of queries that have a match in this index look as weak as this one or weaker"
         weak = "no queries" if self.percentile < 0.005 else f"only {share} of the queries"

@@ -28,6 +28,8 @@ from subtext.retrieval.calibration import (
     changed_since,
     stored_calibration,
 )
+from subtext.retrieval.everyday import WEAK, level_of
+from subtext.retrieval.ranker import stored_ranker
 from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
 from subtext.retrieval.stores.store import Store, View
 from subtext.version import __version__
@@ -376,11 +378,12 @@ class Confidence:
             results: Their best hits of the full side; searched again where there are fewer than `BEST`, or none.
 
         Returns:
-            A judgement per query; None if the index is not calibrated for this modality.
+            A judgement per query; None if the index is not calibrated for this modality, nor has everyday captions.
         """
         direction = None if self.calibration is None or side == modality else self.calibration.directions.get(side)
+        none: list[Judgement | None] = [None] * len(queries)
         if direction is None:
-            return [None] * len(queries)
+            return self._by_everyday_captions(queries) if (side, modality) == ("images", "texts") else none
         if not results or any(len(result.keys) < min(BEST, self.view.counts[side]) for result in results):
             results = self.view.nearest(side, queries, top=BEST)
         sample, stale = self.background(side), self.stale
@@ -391,6 +394,17 @@ class Confidence:
             fit = Fit(evidence.percentile(direction), direction.threshold)
             judgements.append(Judgement(direction, evidence.level(direction.temperature), fit, stale))
         return judgements
+
+    def _by_everyday_captions(self, queries: NDArray[np.float32]) -> list[Judgement | None]:
+        """Judgements on texts by the levels of everyday captions, where the index has these and nothing else."""
+        ranker = stored_ranker(self.view)
+        if ranker is None or ranker.fit != "everyday captions":
+            return [None] * len(queries)
+        levels = level_of(self.background("images").scores(queries), float(ranker.about["temperature"]))
+        changed = changed_since(self.view, ranker)
+        stale = changed if changed > STALE else None
+        fits = [Fit(percentile_of(level, ranker.levels), WEAK, everyday=True) for level in levels.tolist()]
+        return [Judgement(None, 0.0, fit, stale) for fit in fits]
 
 
 @dataclass(frozen=True)

@@ -629,7 +629,9 @@ def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: B
     Returns:
         The judgement; None for fixed weights, and for a query of another kind than the ranker has learnt from.
     """
-    if not ranker.levels or scored.parts[0].part.text is None or not len(scored.keys):
+    if not ranker.levels or ranker.fit == "everyday captions" or scored.parts[0].part.text is None:
+        return None
+    if not len(scored.keys):
         return None
     hits = scored.best(BEST)
     fit = Fit(percentile_of(float(hits.scores[0]), ranker.levels), THRESHOLD)

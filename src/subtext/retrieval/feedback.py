@@ -22,7 +22,7 @@ from subtext.retrieval.confidence import SAMPLES, sample
 from subtext.retrieval.stores.item import Side, Space
 from subtext.retrieval.stores.store import View
 
-STRENGTH = 1.0
+STRENGTH = 4.0
 """C, how far one judged item may lead from the query; see docs/decisions/0198."""
 
 
@@ -32,7 +32,7 @@ def learn_query(
     labels: NDArray[np.float64],
     *,
     weights: NDArray[np.float64] | None = None,
-    strength: float = STRENGTH,
+    strength: float = 1.0,
     bias: float = 0.0,
 ) -> NDArray[np.float64]:
     """The query vector that judged items lead to; see the module.

@@ -19,6 +19,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.languages import is_foreign, language_of, said_language
 from subtext.errors import RequirementError
 from subtext.ops import draw
+from subtext.retrieval import everyday
 from subtext.retrieval.confidence import (
     BEST,
     MIN_GROUPS,
@@ -157,7 +158,7 @@ class Trials:
 
     @property
     def teaching(self) -> NDArray[np.bool_]:
-        """(Q K) images that the weights are learnt among: those that the model was not trained on.
+        """(Q K) images that given pairs teach the weights among: those that the model was not trained on.
 
         It ranks the others by what it remembers of their own texts: as wrong images of a trial they would teach that
         pixels say little. Where hardly any image is left, all are taken.
@@ -348,7 +349,7 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
             note and f"; {note}"
         )
     ran = run_trials(view, trials, models, used, seed=seed)
-    weights = learn(ran.deviations, ran.teaching, ran.truth, held=held, least=("words",), own_first=True)
+    weights = learn(ran.deviations, ran.allowed, ran.truth, held=held, least=("words",), own_first=True)
     return new_ranker(
         view,
         weights,
@@ -356,6 +357,24 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
         {"queries": len(trials), "note": note, **_ranks(ran, weights)},
         _levels(ran, weights),
     )
+
+
+def fit_everyday(view: View, models: TextEmbedders) -> Ranker | None:
+    """What everyday captions say of an index of images without texts; its weights are fixed.
+
+    Args:
+        view: The index at one moment.
+        models: What embeds texts.
+
+    Returns:
+        The ranker; None for fewer than `everyday.LEAST` images.
+    """
+    if view.counts["images"] < everyday.LEAST:
+        return None
+    background = Background.of(view, "images")
+    levels, temperature = everyday.everyday_levels(lambda texts: background.scores(models.model(texts)))
+    about = {"queries": len(everyday.EVERYDAY), "note": "", "temperature": temperature}
+    return new_ranker(view, FIXED, "everyday captions", about, levels)
 
 
 def given_trials(view: View, pairs: Dataset, *, seed: int = 0) -> list[Trial]:

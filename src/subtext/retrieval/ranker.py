@@ -39,7 +39,8 @@ Signal = Literal["pixels", "texts", "words", "fields", "neighbours"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
 OWN: tuple[Signal, ...] = ("texts", "words")
 """Signals of an image's own texts: it has all of them or none."""
-FitName = Literal["fixed weights", "made queries", "given pairs"]
+FitName = Literal["fixed weights", "made queries", "given pairs", "everyday captions"]
+"""What taught the weights. Everyday captions teach none: they say what fits on a bare folder, see `everyday`."""
 LEXICAL: tuple[Signal, ...] = ("words", "fields")
 """Signals that most items have none of: their values are 0."""
 HIGHEST = 8.0
@@ -342,7 +343,8 @@ class Ranker:
         weights: Of the signals.
         fit: What taught the weights.
         about: Queries that it learnt from, their number, and what else a reader of the record should know.
-        levels: (101) quantiles, rising, of the best score over queries that have a match; empty for fixed weights.
+        levels: (101) quantiles, rising, of the best score over queries that have a match; empty for fixed weights. Of
+            everyday captions those of their levels.
         direction: Turns scores into probabilities; None without given pairs.
         fingerprint: Of the model that made the index.
         encoder: Fingerprint of its sentence encoder; "" for none.
@@ -371,6 +373,10 @@ class Ranker:
     @property
     def summary(self) -> str:
         """What taught the weights, and the weights."""
+        if self.fit == "everyday captions":
+            return (
+                f"{self.created}, fixed weights; {self.about['queries']:,} everyday captions tell whether anything fits"
+            )
         weights = ", ".join(
             f"{signal} {self.weights.full[signal]:.2f}" for signal in SIGNALS if signal in self.weights.full
         )

@@ -118,6 +118,23 @@ def test_texts_that_are_added_later_are_read_by_the_encoder(models: dict[str, Pa
     assert {"texts", "neighbours"} <= {reason.signal for reason in hit.reasons}
 
 
+def test_bare_folder_is_judged_by_everyday_captions_until_there_are_texts(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    data = photos(tmp_path / "data", 120, texts=False)
+    options = ["--model", models["clip"], "--text-encoder", "none"]
+    said = call("index", "build", tmp_path / "a", data, *options).stderr
+    assert "note: that nothing fits a query is told by everyday captions" in said
+    answer = st.open_index(tmp_path / "a").search("a dog")
+    assert answer.fit is not None and answer.fit.everyday and "200 everyday captions" in answer.fit.sentence
+    assert st.open_index(tmp_path / "a").search(["a dog", "boats"])[0].fit == answer.fit
+    assert "everyday captions tell whether anything fits" in call("index", "info", tmp_path / "a").stdout
+    photos(tmp_path / "data", 120)
+    call("index", "update", tmp_path / "a", "-q")
+    assert "fixed weights: pixels" in call("index", "info", tmp_path / "a").stdout
+    assert st.open_index(tmp_path / "a").search("a dog").fit is None
+
+
 def test_starter_is_the_encoder_where_it_is_installed(
     models: dict[str, Path], tmp_path: Path, starter_chosen: None
 ) -> None:

@@ -790,7 +790,7 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         quiet: Whether nothing is reported.
     """
     from subtext.data.features import FeatureInput
-    from subtext.retrieval.learning import embedders_of, fit_made
+    from subtext.retrieval.learning import embedders_of, fit_everyday, fit_made
     from subtext.retrieval.ranker import is_stale, store_ranker, stored_ranker
 
     with writer.store.reading() as view:
@@ -799,12 +799,24 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         except SearchIndexError as problem:
             say(f"note: {problem}; it is fitted again", quiet=quiet)
             ranker = None
-        if ranker is not None and (ranker.fit == "given pairs" or not is_stale(view, ranker)):
+        bare = not view.counts["texts"]
+        is_other = ranker is not None and (ranker.fit == "everyday captions") != bare
+        if ranker is not None and (ranker.fit == "given pairs" or not (is_other or is_stale(view, ranker))):
             return
-        if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
+        # A model that was trained here has pairs to calibrate with; an index of vectors alone has no model.
+        if isinstance(opened.model.text.input_spec, FeatureInput) or (bare and opened.record is not None):
             return
-        used, note = names_learnt(opened.record, sources)
-        found = fit_made(view, embedders_of(writer.store, opened.model), used, note=note)
+        models = embedders_of(writer.store, opened.model)
+        if bare:
+            levels = fit_everyday(view, models)
+        else:
+            used, note = names_learnt(opened.record, sources)
+            found = fit_made(view, models, used, note=note)
+    if bare:
+        if levels is not None:
+            store_ranker(writer, levels)
+            say("note: that nothing fits a query is told by everyday captions; given pairs tell it better", quiet=quiet)
+        return
     store_ranker(writer, found)
     said = found.about.get("note", "")
     count = found.about.get("queries", 0)
