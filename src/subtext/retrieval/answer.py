@@ -93,6 +93,10 @@ def as_sentence(reasons: Sequence[Reason]) -> str:
     return " · ".join([*said, *(["against: " + ", ".join(against)] if against else [])])
 
 
+Level = Literal["strong", "fair", "weak"]
+"""How well a hit matches, compared with the best hits of queries that have a match."""
+
+
 @dataclass(frozen=True)
 class Hit:
     """One result.
@@ -109,6 +113,8 @@ class Hit:
         reasons: What each signal adds to the score, if `explain` was set.
         uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
             its score is then the cosine of the means minus half of both sums of variances. None for other models.
+        level: How well it matches, by the ranker of the index; None where the ranker has not learnt what a match
+            scores, or the query has other parts than text.
     """
 
     id: str
@@ -119,6 +125,7 @@ class Hit:
     probability: float | None = None
     reasons: list[Reason] = field(default_factory=list)
     uncertainty: float | None = None
+    level: Level | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `uncertainty` only if there is one.

@@ -25,7 +25,7 @@ from pydantic import (
 from subtext.api.search import search
 from subtext.data.dates import read_date
 from subtext.errors import RequirementError
-from subtext.retrieval.answer import DateCounts, as_sentence
+from subtext.retrieval.answer import DateCounts, Level, as_sentence
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
 from subtext.retrieval.lists import MOST_IDS
@@ -354,6 +354,7 @@ class ItemOut(BaseModel):
     Attributes:
         score: In the unit of the answer.
         why: The reasons as one line; "" for none.
+        level: How well a hit matches, by the ranker of the library; None where it has not learnt what a match scores.
         probability: Of being a true match; None where the library is not calibrated for the query.
         uncertainty: Root mean square of the item's deviations, where the model compares distributions: the score is
             then one less half the expected squared distance; else None.
@@ -369,6 +370,7 @@ class ItemOut(BaseModel):
     uncertainty: float | None = None
     reasons: list[Reason] = []
     why: str = ""
+    level: Level | None = None
     captions: list[str]
     metadata: dict[str, Any]
     image_id: str | None = None
@@ -398,7 +400,7 @@ class ItemOut(BaseModel):
             shown.file = place.relative_to(os.path.normpath(root)).as_posix() if inside else place.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
-            shown.reasons, shown.why = item.reasons, as_sentence(item.reasons)
+            shown.reasons, shown.why, shown.level = item.reasons, as_sentence(item.reasons), item.level
         return shown
 
 
