@@ -166,6 +166,7 @@ def curate(
     Raises:
         RequirementError: If a model only scores pairs.
         OutputError: If the folder is not empty.
+        DataError: If the marks are of other data.
     """
     source = ModelSource.of(run, model, text_prompt)
     import numpy as np

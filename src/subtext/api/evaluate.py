@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from subtext.api import options as opt
 from subtext.api.load import (
@@ -341,9 +341,9 @@ def _model_source(model: AnyPath | ModelSource | Model, sources: DataConfig, con
     if is_model(model) and sources.data is None:
         raise ArgumentError("a model in memory needs ", Setting("data", "DATA"), ": it has no data set of its own")
     if is_model(model):
-        return ModelSource.of(None, model, config.text_prompt)  # type: ignore[arg-type]
+        return ModelSource.of(None, model, config.text_prompt)
     require_run(model, "model")
-    folder = Path(model).expanduser()
+    folder = Path(cast(AnyPath, model)).expanduser()
     a_run = (folder / "run.json").is_file() or (folder.is_dir() and not (folder / "config.json").is_file())
     if a_run or (sources.data is None and not folder.is_dir()):
         return ModelSource.of(model, None, config.text_prompt)

@@ -327,7 +327,9 @@ class ModelSource:
         return ModelSource(None, LOADED, loaded=model)
 
     @staticmethod
-    def of(run: AnyPath | None, model: AnyPath | None = None, text_prompt: str | None = None) -> ModelSource:
+    def of(
+        run: AnyPath | Model | None, model: AnyPath | Model | None = None, text_prompt: str | None = None
+    ) -> ModelSource:
         """The model that a public function was called with: before its imports of torch, which take seconds.
 
         Args:
@@ -363,7 +365,7 @@ class ModelSource:
                 field="text_prompt",
             )
         if run is not None:
-            return ModelSource(Path(run), objects=objects_of_run(run))
+            return ModelSource(Path(cast(AnyPath, run)), objects=objects_of_run(run))
         if Path(str(model), "run.json").is_file():
             raise ArgumentError(
                 f"model is for pretrained models; {model} is a run; give ", Setting("run", str(model)), field="model"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from subtext.evaluation import Protocol, Result
     from subtext.evaluation.checks.audit import Audit
     from subtext.evaluation.metric import Measure
+    from subtext.models.model import Model
 
 _STAGES, _PROTOCOL, _RELEVANCE = OptionGroup("Two stages"), OptionGroup("Protocol"), OptionGroup("Relevance")
 _TRUTH, _SPACE, _OUTPUT = OptionGroup("Truth"), OptionGroup("Space and subsets"), OptionGroup("Output")
@@ -337,7 +338,7 @@ def audit(
 def _source(
     name: str,
     run: AnyPath | None,
-    model: AnyPath | None,
+    model: AnyPath | Model | None,
     data: str | Path | Dataset | Rows | DataConfig | None,
     config: ComputeConfig,
     external: ExternalConfig,
@@ -352,7 +353,7 @@ def _source(
             "--image-embeddings FILE and --text-embeddings FILE"
         )
     if model is not None:
-        if Path(model, "run.json").is_file():
+        if Path(str(model), "run.json").is_file():
             raise ArgumentError(f"model is for pretrained models; for a run: subtext {name} {model}", field="model")
         if DataConfig.of(data).data is None:
             raise ArgumentError("model needs --data DATA: a pretrained model has no data set of its own", field="model")

@@ -59,7 +59,11 @@ def separator_of(name: Separator) -> str:
 
 
 def write_spreadsheet(
-    file: str | Path, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, separator: Separator = "auto"
+    file: str | os.PathLike[str],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    separator: Separator = "auto",
 ) -> None:
     """Write a table as CSV, completely or not at all; a file that is there is replaced.
 

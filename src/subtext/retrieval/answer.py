@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from subtext.data.spreadsheet import Cell as SheetCell, Separator, write_spreadsheet
@@ -351,7 +351,7 @@ class Answer:
         ]
         return pandas.DataFrame(rows)
 
-    def to_csv(self, file: str | Path, *, separator: Separator = "auto") -> None:
+    def to_csv(self, file: str | os.PathLike[str], *, separator: Separator = "auto") -> None:
         """Write the hits as CSV, for a spreadsheet; see `write_csv`.
 
         Args:
@@ -407,7 +407,7 @@ class Answer:
         return "".join(f"<p>{escape(line)}</p>" for line in [*self.summary, *self.warnings]) + "".join(cards)
 
 
-def write_csv(file: str | Path, answers: Sequence[Answer], *, separator: Separator = "auto") -> None:
+def write_csv(file: str | os.PathLike[str], answers: Sequence[Answer], *, separator: Separator = "auto") -> None:
     """Write the hits of some queries as CSV, for a spreadsheet: a row each, credit and licence beside it.
 
     The columns are query, rank, id, file, captions, credit, licence, score, probability, and one for each field of the

@@ -116,5 +116,5 @@ def _damaged_items(view: View, *, derived: bool) -> Iterator[IndexIssue]:
             stored_document(view)
         except SearchIndexError as problem:
             yield IndexIssue(document, str(problem))
-    if problem := damaged_lists(view):
-        yield IndexIssue(LISTS, problem)
+    if reason := damaged_lists(view):
+        yield IndexIssue(LISTS, reason)

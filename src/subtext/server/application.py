@@ -504,7 +504,7 @@ def delete_items(
 
 
 @items.get("/lists")
-def saved_lists(server: Access, form: Annotated[schemas.ListsQuery, QueryParameters()]) -> schemas.Lists:
+def saved_lists(server: Access, form: Annotated[schemas.ListsQuery, QueryParameters()]) -> schemas.SavedLists:
     """The saved lists of a library, the newest first."""
     library = server.library(form.index)
     with library.store.reading() as view:
@@ -513,7 +513,7 @@ def saved_lists(server: Access, form: Annotated[schemas.ListsQuery, QueryParamet
         schemas.ListSummary(name=one.name, link=one.link, items=len(one.ids), query=one.query, created=one.created)
         for one in found
     ]
-    return schemas.Lists(index=library.name, lists=rows)
+    return schemas.SavedLists(index=library.name, lists=rows)
 
 
 @items.get("/lists/{link}")

@@ -306,7 +306,7 @@ class DeleteRequest(Form):
 Ids = Annotated[list[Name], Field(max_length=MOST_IDS)]
 
 
-class Judged(Form):
+class JudgedIds(Form):
     """Images that were judged for the query of a list."""
 
     like: Ids = []
@@ -327,7 +327,7 @@ class NewList(Form):
     name: ListTitle
     ids: Ids
     query: Words | None = Field(None, description="The query that found them.")
-    judged: Judged = Judged()
+    judged: JudgedIds = JudgedIds()
 
 
 class ListChange(Form):
@@ -338,7 +338,7 @@ class ListChange(Form):
     name: ListTitle | None = None
     ids: Ids | None = None
     query: Words | None = None
-    judged: Judged | None = None
+    judged: JudgedIds | None = None
 
 
 class ErrorResponse(BaseModel):
@@ -542,7 +542,7 @@ class ListSummary(BaseModel):
     created: str
 
 
-class Lists(BaseModel):
+class SavedLists(BaseModel):
     """The saved lists of a library, the newest first."""
 
     index: str

@@ -162,7 +162,7 @@ def serve(
             port=port,
             allowed_hosts=allowed_host,
             workers=workers,
-            where=(where,) if isinstance(where, str) else tuple(where),
+            where=where,
             token=_token(token_file, "token_file"),
             read_token=_token(read_token_file, "read_token_file"),
             image_folders=tuple(absolute(folder) for folder in image_folder),

@@ -121,3 +121,19 @@ def test_there_is_a_limit(place: Store, monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(RequirementError, match="delete some"):
             change_lists(writer, lambda known: [*known, new_list("b", ["p1"])])
     assert saved(place) == [("p1",)]
+
+
+def test_a_deletion_is_made_again_where_a_list_was_saved_meanwhile(place: Store) -> None:
+    with place.writing("list") as writer:
+        change_lists(writer, lambda known: [new_list("a", ["p1"])])
+        applied, met = writer.apply, list[str]()
+
+        def apply(change: Change) -> object:
+            if change.deleted and not met:
+                met.append("others")
+                change_lists(writer, lambda known: [*known, new_list("b", ["p1", "p2"])])
+            return applied(change)
+
+        writer.apply = apply  # type: ignore[method-assign, assignment]
+        assert writer.delete("images", ["p1"])["images"] == 1
+    assert sorted(saved(place)) == [(), ("p2",)] and not damage(place)

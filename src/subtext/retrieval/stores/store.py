@@ -637,11 +637,12 @@ class Writer(ABC):
         forget(self._contents(side, ids, keep_texts=keep_texts))
         change = Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)
         for attempt in range(ATTEMPTS):
+            unlisted = self._unlisted(change)
             try:
-                return self.apply(self._unlisted(change)).deleted
+                return self.apply(unlisted).deleted
             except IndexLockedError:
-                # Only where a list names one of them: another writer may have changed it meanwhile.
-                if attempt == ATTEMPTS - 1:
+                # Again only where another writer may have changed the lists meanwhile, and nothing was deleted.
+                if unlisted.since is None or attempt == ATTEMPTS - 1 or not self.rows_of(side, ids):
                     raise
         raise AssertionError("the last attempt returns or raises")
 
