@@ -43,7 +43,7 @@ from subtext.evaluation.metrics import metrics_of
 from subtext.recipes.methods.soft_labels.teachers import image_vectors, text_vectors
 
 HOST = Recipe("dual", text_mlp=True, embed_dim=256, batch_size=256, epochs=12)
-RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+RATES = (4e-3, 8e-3, 1.6e-2, 3.2e-2)
 ACROSS, WITHIN = 0.1, 0.5
 """Published weights of the host CLIP."""
 SCALES = (1, 256)
