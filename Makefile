@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most modules of torch and transformers never are.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: demo test test-slow corpus museum mutation simulate matrix check format bench docs dist clean
+.PHONY: demo test test-slow corpus museum pictures mutation simulate matrix check format bench docs dist clean
 
 # Where other programs use the cores, PyTorch's threads would spend most of their time waiting actively for one another.
 demo: $(VENV)/.demo
@@ -43,6 +43,11 @@ corpus: $(VENV)/.dev
 museum: $(VENV)/.dev
 	rm -rf build/museum
 	$(BIN)/python tests/helpers/museum.py build/museum
+
+# Screenshots of the search page and of curate's pages at 1,366 and 390 pixels, light and dark, in build/pictures; real
+# photographs where SUBTEXT_DATA names a folder with flickr8k.
+pictures: $(VENV)/.dev
+	$(BIN)/python tests/helpers/screenshots.py build/pictures
 
 # Plants faults in the modules where they would be worst, and lists those that no test finds; MOST=60 samples a module.
 mutation: $(VENV)/.dev

@@ -559,3 +559,72 @@ def test_objects_progress_is_called_to_the_end(photos: Path, tmp_path: Path) -> 
         assert (everything, everything) in seen, name
     with pytest.raises(ArgumentError, match="progress needs a function of two numbers"):
         st.embed(run, progress=5, quiet=True)
+
+
+@pytest.fixture(scope="module")
+def pictured(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> st.Run:
+    """A run that reads images."""
+    out = tmp_path_factory.mktemp("pictured") / "run"
+    return st.train("dual", data=photos / "pairs.jsonl", out=out, quiet=True, **SMALL)
+
+
+def test_objects_as_vectors_are_imported(pictured: st.Run, photos: Path, tmp_path: Path) -> None:
+    run = pictured
+    embedded = st.embed(run, data=photos / "pairs.jsonl", split="all", quiet=True)
+    ids, vectors = embedded.images.ids, embedded.image_vectors.vectors
+    st.import_index(tmp_path / "embedded", embedded, run=run.path, text_encoder="none")
+    hits = st.search(tmp_path / "embedded", "image 3", top=3)
+    built = tmp_path / "built"
+    st.build_index(built, photos / "pairs.jsonl", run=run.path, text_encoder="none", quiet=True)
+    assert [hit.id for hit in hits] == [hit.id for hit in st.search(built, "image 3", top=3)]
+    assert hits[0].captions, "its texts are those of the embedded data"
+    arrays = {"image_ids": ids, "image_vectors": vectors, "text_ids": embedded.texts.ids}
+    ways: list[Any] = [
+        arrays | {"text_vectors": embedded.text_vectors},
+        (vectors, ids),
+        dict(zip(ids, vectors.numpy(), strict=True)),
+    ]
+    for number, way in enumerate(ways):
+        report = st.import_index(tmp_path / f"way{number}", way)
+        assert report.numbers["images"] == len(ids)
+        near = st.search(tmp_path / f"way{number}", like=ids[0], top=3)
+        assert len(near) == 3 and near[0].id != ids[0]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "sentence"),
+    [
+        (np.eye(3), "vectors needs the ids of its rows"),
+        ({"image_ids": ["a"], "image_vectors": np.ones((2, 3))}, r"one vector, or K, for each id; images have 1"),
+        ({"image_ids": ["a"], "image_vectors": np.ones((1, 3)), "other": 1}, "it got other, too; leave them out"),
+        ({"a": np.zeros(3)}, "vectors that are not zero"),
+        (3, "vectors needs a path, or arrays with ids"),
+    ],
+)
+@unchecked
+def test_objects_that_are_no_vectors_get_one_sentence(vectors: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(SubtextError, match=sentence):
+        st.import_index(tmp_path / "index", vectors)
+
+
+def test_objects_as_models_are_measured(pictured: st.Run, photos: Path, tmp_path: Path) -> None:
+    run, data = pictured, photos / "pairs.jsonl"
+    model = st.load(run.path)
+    of_model, of_run = (st.evaluate(one, data, split="all", quiet=True) for one in (model, run))
+    assert of_model.to_json()["metrics"] == of_run.to_json()["metrics"]
+    assert of_model.about["model"]["pretrained"] == "a model in memory"
+    vectors = st.embed(model=model, data=data, split="all", quiet=True).image_vectors.vectors
+    assert torch.equal(vectors, st.embed(run, data=data, split="all", quiet=True).image_vectors.vectors)
+    with pytest.raises(ArgumentError, match="a model in memory needs data"):
+        st.evaluate(model)
+    with pytest.raises(ArgumentError, match=r"save it \(save_pretrained\)"):
+        st.build_index(tmp_path / "index", data, model=model, text_encoder="none", quiet=True)
+
+
+def test_objects_without_a_name_that_need_one_get_one_sentence(photos: Path) -> None:
+    with pytest.raises(TypeError, match=r"'val' needs the name of its argument; index and data alone .* split=\.\.\."):
+        st.calibrate_index("library", photos, "val")  # type: ignore[misc]
+    with pytest.raises(SubtextError, match="library"):
+        st.calibrate_index("library", photos, split="val")
+    with pytest.raises(TypeError, match=r"evaluate\(model, data, split=\.\.\.\)"):
+        st.evaluate("run", photos, "val")  # type: ignore[misc]

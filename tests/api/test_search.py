@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from PIL import Image
 
 import subtext
 from subtext.api.load import load
-from subtext.api.search import open_index
+from subtext.api.search import open_index, search
 from subtext.data.inputs import InputBatch
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
 from subtext.evaluation import embed_pairs
+from subtext.retrieval.answer import Answer, Hit
 from subtext.retrieval.build import model_fingerprint
 from subtext.retrieval.index import Index
 
@@ -209,3 +211,37 @@ def test_command_line_rejects_invalid_arguments(place: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("target", ["images", "texts"])
 def test_unmatched_conditions_return_no_hits(engine: Index, target: str, options: dict) -> None:
     assert len(engine.search("a dog", target=target, where=["id = nobody"], **options)) == 0
+
+
+def test_results_are_written_as_csv_for_a_spreadsheet(
+    place: Path, engine: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "hits.csv"
+    for locale, sign, point in (("C.UTF-8", ",", "."), ("de_DE.UTF-8", ";", ","), ("de_CH.UTF-8", ",", ".")):
+        monkeypatch.setenv("LC_ALL", locale)
+        answer = search(engine, "a red square", top=3, csv=file)
+        with file.open(encoding="utf-8-sig", newline="") as opened:
+            rows = list(csv.DictReader(opened, delimiter=sign))
+        assert [row["id"] for row in rows] == [hit.id for hit in answer]
+        assert [row["score"] for row in rows] == [repr(hit.score).replace(".", point) for hit in answer]
+        assert rows[0]["query"] == "a red square" and rows[0]["captions"].split(" | ") == answer[0].captions
+        assert rows[0]["file"] == answer[0].path and rows[0]["place"] == str(answer[0].metadata["place"])
+    call("search", place / "index", "a red square", "--top", 2, "--csv", file, "--separator", "semicolon")
+    assert len(file.read_text(encoding="utf-8-sig").splitlines()) == 3 and ";" in file.read_text()
+    answers = search(engine, ["a red square", "a blue square"], top=2, csv=file, separator="tab")
+    assert [line.split("\t")[0] for line in file.read_text(encoding="utf-8-sig").splitlines()[1:]] == [
+        query for query in ("a red square", "a blue square") for _ in answers[0]
+    ]
+    refused = call("search", place / "index", "a red square", "--separator", "tab", code=2)
+    assert "separator needs a file, --csv" in refused.stderr
+
+
+def test_a_cell_is_never_a_formula(tmp_path: Path) -> None:
+    hit = Hit("=1+1", -0.5, None, ["+49 30", "@a"], {"credit": "-Müller", "tags": ["a", "b"], "year": -3})
+    Answer([hit]).to_csv(tmp_path / "hits.csv", separator="comma")
+    with (tmp_path / "hits.csv").open(encoding="utf-8-sig", newline="") as opened:
+        (row,) = csv.DictReader(opened)
+    assert row["id"] == "'=1+1" and row["captions"] == "'+49 30 | @a" and row["credit"] == "'-Müller"
+    assert row["score"] == "-0.5" and row["tags"] == "a | b" and row["year"] == "-3"
+    with pytest.raises(ArgumentError, match="separator"):
+        Answer([hit]).to_csv(tmp_path / "hits.csv", separator="pipe")  # type: ignore[arg-type]

@@ -112,3 +112,60 @@ def test_images_of_one_colour_are_no_copies_of_each_other(tmp_path: Path) -> Non
         Image.new("RGB", (200, 200), (shade, shade, shade)).save(tmp_path / name)
     found = st.dedup(tmp_path, quiet=True)
     assert [(copy["id"], copy["of"], copy["kind"]) for copy in found.copies] == [("c.png", "a.png", "exact")]
+
+
+@pytest.fixture
+def icons(tmp_path: Path) -> Path:
+    """An arrow to the right, a copy of it, and arrows to the left and upwards; a face, and its mirror image."""
+    folder = tmp_path / "icons"
+    folder.mkdir()
+    arrow = Image.new("RGB", (96, 96), "white")
+    pen = ImageDraw.Draw(arrow)
+    pen.rectangle((10, 40, 55, 56), fill="navy")
+    pen.polygon([(55, 20), (88, 48), (55, 76)], fill="navy")
+    arrow.save(folder / "a-right.png")
+    arrow.resize((64, 64)).save(folder / "b-right-small.png")
+    arrow.transpose(TURNS.FLIP_LEFT_RIGHT).save(folder / "c-left.png")
+    arrow.transpose(TURNS.FLIP_LEFT_RIGHT).resize((64, 64)).save(folder / "d-left-small.png")
+    arrow.transpose(TURNS.ROTATE_90).save(folder / "e-up.png")
+    photograph(20).save(folder / "f-face.png")
+    photograph(20).transpose(TURNS.FLIP_LEFT_RIGHT).save(folder / "g-mirror.png")
+    return folder
+
+
+def test_mirror_images_are_a_kind_of_their_own_and_stay(icons: Path, tmp_path: Path) -> None:
+    images = read(icons)
+    found = find_copies(images.images, images.root, own_splits=images.own_splits)
+    ids = images.images.ids
+    assert {ids[copy.row]: ids[copy.of] for copy in found.copies} == {
+        "b-right-small.png": "a-right.png",
+        "d-left-small.png": "c-left.png",
+    }
+    assert {(ids[copy.row], ids[copy.of], copy.kind) for copy in found.mirrored} == {
+        ("c-left.png", "a-right.png", "mirrored"),
+        ("e-up.png", "a-right.png", "mirrored"),
+        ("g-mirror.png", "f-face.png", "mirrored"),
+    }
+    said = call("data", "dedup", icons, "--out", tmp_path / "rest.jsonl", "-q").stdout
+    assert "3 mirror images, which are no copies and stay" in said and "c-left.png mirrors a-right.png" in said
+    rest = st.read(tmp_path / "rest.jsonl", images=icons)
+    assert rest.images.ids == ["a-right.png", "c-left.png", "e-up.png", "f-face.png", "g-mirror.png"]
+
+
+def test_marks_decide_which_copies_go(icons: Path, tmp_path: Path) -> None:
+    marks = tmp_path / "marks.csv"
+    marks.write_text(
+        '"image","of","mark"\r\n"b-right-small.png","a-right.png","keep"\r\n"g-mirror.png","f-face.png","drop"\r\n'
+    )
+    said = call("data", "dedup", icons, "--marks", marks, "--out", tmp_path / "rest.jsonl", "-q").stdout
+    assert "1 image marked keep" in said and "1 mirror image marked drop" in said
+    rest = st.read(tmp_path / "rest.jsonl", images=icons)
+    assert rest.images.ids == ["a-right.png", "b-right-small.png", "c-left.png", "e-up.png", "f-face.png"]
+    for text, sentence in (
+        ("image,of,mark\nx.png,y.png,keep\n", "'x.png' as a copy of 'y.png'"),
+        ("image,of,mark\na,b,fix\n", "keep or drop; line 2"),
+        ("image,text,mark\na,b,keep\n", "columns image, of and mark"),
+    ):
+        marks.write_text(text)
+        refused = call("data", "dedup", icons, "--marks", marks, "-q", code=1)
+        assert sentence in refused.stderr, refused.stderr

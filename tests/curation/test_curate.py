@@ -16,7 +16,7 @@ from command import call
 from PIL import Image
 
 from subtext.core import Embeddings
-from subtext.curation import judged as judging
+from subtext.curation import judged as judging, kinds as kinds_module
 from subtext.curation.copies import find_copies
 from subtext.curation.judged import (
     image_flags,
@@ -216,6 +216,89 @@ def test_copies_and_leaks_are_detected(place: Path):
     assert [name for name, copy in zip(pairs.images.ids, again, strict=True) if copy] == ["one", "again", "dots"]
 
 
+def exchanged(noise: float, count: int = 600, wrong: int = 40) -> tuple[judging.Judged, np.ndarray]:
+    """Pairs of which some captions were exchanged, judged by a model that sees through so much noise; and which."""
+    pairs, places = world(count, seed=3)
+    random = np.random.default_rng(11)
+    rows = random.permutation(count)[:wrong]
+    source = np.arange(count)
+    source[rows] = np.roll(rows, 1)
+    texts = pairs.texts
+    texts.values[:] = [texts.values[row] for row in source]
+
+    def seen(values: np.ndarray) -> Embeddings:
+        noisy = values + noise * random.standard_normal(values.shape)
+        noisy /= np.linalg.norm(noisy, axis=1, keepdims=True)
+        return Embeddings(torch.from_numpy(noisy[:, None].astype(np.float32)), torch.arange(len(noisy)))
+
+    graph = build_graph(pairs, LsaSpace(width=20), GraphOptions(neighbours=40, candidate_split="all"))
+    judged = judge(pairs, seen(places), seen(places[source]), graph=graph)
+    return judged, np.isin(np.arange(count), rows)
+
+
+def test_exchanged_captions_come_first():
+    judged, wrong = exchanged(noise=0.22)
+    rank = np.array(judged.columns["rank"])
+    assert sorted(rank) == list(range(1, 601))
+    assert auc(-rank.astype(float), wrong) > 0.95 and wrong[rank <= 40].sum() >= 26
+    assert judged.test is not None and judged.test.exchanged == 40
+    assert judged.test.in_worst_fifth >= 35 and judged.test.area > 0.95
+
+
+def test_no_kind_is_named_where_exchanged_captions_are_not_found():
+    """With a weaker model the order still tells most of them, and the kinds do not: none is named, none left out."""
+    judged, wrong = exchanged(noise=0.3)
+    rank = np.array(judged.columns["rank"])
+    assert auc(-rank.astype(float), wrong) > 0.8 and wrong[rank <= 40].sum() >= 15
+    test = judged.test
+    assert test is not None and test.exchanged == 40 and not test.names_kinds
+    assert f"of 40 captions that were exchanged as a test, {test.called} would be called" in judged.how["kinds"]
+    assert set(judged.columns["kind"]) == {None} == set(judged.columns["mismatched"])
+    assert not any(left_out(judged, ["mismatched"]))
+
+
+def test_kinds_are_named_where_exchanged_captions_are_found():
+    judged, wrong = exchanged(noise=0.05)
+    assert judged.test is not None and judged.test.names_kinds and "kinds" not in judged.how
+    called = np.array([kind == "mismatched" for kind in judged.columns["kind"]])
+    assert called[wrong].mean() > 0.7 and called[~wrong].mean() < 0.05
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Ohne Titel", "ohne titel (Nr. 3)", "Untitled", "Untitled #12", "o. T.", "Sans titre", "[Ohne Titel]", "無題"],
+)
+def test_a_missing_title_is_no_literal_text(text: str):
+    assert "no title" in text_flags(text)
+    assert "no title" not in text_flags(f"{text} von Max Ernst, Öl auf Leinwand")
+
+
+def test_no_kind_is_named_of_a_text_that_says_nothing():
+    judged, _ = exchanged(noise=0.05)
+    pairs, places = judged.pairs, world(600, seed=3)[1]
+    pairs.texts.values[0] = "Ohne Titel"
+    again = judge(pairs, *embedded(places, np.arange(600)))
+    assert again.columns["kind"][0] is None and again.columns["literal"][0] is None
+    assert again.columns["kind"][1] is not None and "no title" in again.columns["flags"][0]
+
+
+def test_marks_of_the_page_decide(place: Path, tmp_path: Path):
+    marks = tmp_path / "marks.csv"
+    every = call("curate", place / "data", "--run", place / "run", "--out", tmp_path / "first", "--quiet").stdout
+    rows = pq.read_table(tmp_path / "first" / "pairs.parquet").to_pylist()
+    gone, stays = next(row for row in rows if row["left_out"]), next(row for row in rows if not row["left_out"])
+    marks.write_text(f"image,text,mark\n{gone['image']},{gone['text']},keep\n{stays['image']},{stays['text']},fix\n")
+    options = ["--run", place / "run", "--marks", marks, "--quiet"]
+    call("curate", place / "data", "--out", tmp_path / "second", *options)
+    table = pq.read_table(tmp_path / "second" / "pairs.parquet").to_pylist()
+    again = {(row["image"], row["text"]): row["left_out"] for row in table}
+    assert not again[gone["image"], gone["text"]] and again[stays["image"], stays["text"]] == ["marked fix"]
+    assert "2 left out" in every
+    marks.write_text("image,text,mark\nnowhere,t,keep\n")
+    refused = call("curate", place / "data", "--out", tmp_path / "third", *options, code=1).stderr
+    assert "of 1 other, the first is image 'nowhere'" in refused, refused
+
+
 def test_unusual_texts_and_images_are_flagged(tmp_path: Path):
     assert text_flags("...") == ["no words"] and "markup" in text_flags("<b>bold words here</b>")
     assert text_flags("see https://a.b for more of it") == ["an address"]
@@ -318,9 +401,10 @@ def test_curate_reports_accuracy_against_labels(place: Path, tmp_path: Path, mon
     weak = call("curate", loose, *more, "--run", place / "run", "--out", tmp_path / "weak", "--quiet").stdout
     assert "warning: the model cannot judge these pairs" in weak and "likeliest kinds" not in weak
     page = (tmp_path / "weak" / "index.html").read_text()
-    cards = re.findall(r'data-out="(\d)" data-alignment="(\S+)"', page)
+    cards = re.findall(r'data-out="(\d)" data-rank="\S+" data-alignment="(\S+)"', page)
     assert cards == sorted(cards, key=lambda card: (-int(card[0]), -float(card[1]))) and "surest of" in page
     monkeypatch.setattr(judging, "TELLS", 0.0)
+    monkeypatch.setattr(kinds_module, "CALLED", 0.0)
     told = call(
         "curate", loose, *more, "--run", place / "run", "--out", tmp_path / "out", "--labels", labels, "--quiet"
     )
@@ -348,7 +432,7 @@ def test_curate_warns_about_training_pairs(tmp_path: Path, monkeypatch: pytest.M
         out = tmp_path / split
         told = call("curate", data / "pairs.jsonl", "--run", run, "--split", split, "--out", out, "--quiet").stdout
         report = json.loads((out / "report.json").read_text())
-        assert report["kinds"] is not None and report["split_role"] == role
+        assert report["order"]["exchanged"] == 10 and report["split_role"] == role
         assert ("warning: split" in told) == (role == "training")
         assert ("was used for training" in (out / "index.html").read_text()) == (role == "training")
     (tmp_path / "copy.jsonl").write_text((data / "pairs.jsonl").read_text())

@@ -13,11 +13,15 @@ from stored_items import made
 from subtext.data.dataset import Items
 from subtext.errors import RequirementError, ShapeError
 from subtext.ops.roc import reliability
+from subtext.retrieval.answer import Fit
 from subtext.retrieval.calibration import DirectionCalibration
 from subtext.retrieval.confidence import (
+    FAIR,
     PENALTY,
+    STRONG,
     Background,
     Evidence,
+    Judgement,
     Observations,
     _index_keys,
     _measured,
@@ -177,6 +181,14 @@ def test_signals_and_probabilities_equal_plain_formulas():
     log_odds = [2.0 * float(score) / 0.25 - 0.5 * 0.4 + 0.1 for score in scores]
     wanted = [0.2 + 0.4 * (value + 1) / 2 for value in log_odds]
     assert probabilities(scores, 0.4, direction).tolist() == pytest.approx(wanted, abs=1e-7)
+
+
+def test_levels_are_percentiles_among_best_scores_of_answered_queries():
+    quantiles = np.linspace(0, 10, 101).tolist()
+    judged = Judgement(None, 0.0, Fit(1.0, 0.05), None, quantiles)
+    scores = np.array([12, 10 * STRONG, 6.9, 10 * FAIR, 2.9, -4], dtype=np.float32)
+    assert judged.levels(scores) == ["strong", "strong", "fair", "fair", "weak", "weak"]
+    assert Judgement(None, 0.0, Fit(1.0, 0.05), None).levels(scores) == [None] * 6
 
 
 def test_best_products_use_best_views():

@@ -22,6 +22,7 @@ schemathesis.openapi.format("condition", strategies.sampled_from(["place >= 3", 
 OPERATIONS = (
     "GET /search", "POST /search", "GET /similar", "POST /score", "GET /items", "GET /item", "GET /thumbnail",
     "GET /fields", "POST /add", "POST /delete", "GET /healthz", "GET /readyz", "GET /metrics", "GET /libraries",
+    "GET /lists", "POST /lists", "GET /lists/{link}", "PUT /lists/{link}", "DELETE /lists/{link}",
 )  # fmt: skip
 
 NEVER_WRONG = ("GET /healthz", "GET /readyz", "GET /metrics", "GET /libraries")

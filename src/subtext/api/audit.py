@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from subtext.evaluation.checks.audit import Audit
     from subtext.evaluation.checks.check import Check
     from subtext.models.checkpoint import Record
+    from subtext.models.model import Model
 
 CheckName = Literal[
     "held-out", "repeat", "order", "blocks", "neighbours", "names", "truth", "captions", "ties", "finite",
@@ -59,7 +60,7 @@ SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank")
 
 @command
 def audit(
-    model: AnyPath | ModelSource | None = None,
+    model: AnyPath | ModelSource | Model | None = None,
     data: SubjectData = None,
     *,
     split: opt.Split = None,

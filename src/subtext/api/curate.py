@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -118,6 +118,10 @@ def curate(
     mismatch_threshold: Annotated[
         float, "Leave out pairs with at least this probability of a mismatch.", Interval(0, 1), OptionGroup("Leave out")
     ] = 0.5,
+    marks: Annotated[
+        str | Path | None, "Marks that the page has saved: pairs marked fix are left out, those marked keep stay.",
+        Metavar("FILE"), OptionGroup("Leave out")
+    ] = None,
     labels: Annotated[
         str | Path | None, "Noise labels of `subtext data corrupt`: measure how well they are found.", Metavar("FILE"),
         OptionGroup("Measure")
@@ -128,9 +132,10 @@ def curate(
 ) -> Curation:  # fmt: skip
     """Find mismatched pairs, duplicates, leaks between splits, and unusual images and texts.
 
-    Each pair has a probability of being literal, loosely aligned and mismatched. To estimate them, images are also
-    paired with random texts, and with texts of semantic neighbours. The folder contains a page to sort and filter, a
-    table of all pairs, and the excluded pairs with the reasons.
+    The pairs are put in order: those that fit worst come first. Where captions that are exchanged as a test are found,
+    each pair also has a probability of being literal, loosely aligned and mismatched. To estimate them, images are
+    paired with random texts, and with texts of semantic neighbours. The folder contains a page to sort, filter and
+    mark, a table of all pairs, and the excluded pairs with the reasons.
 
     Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
@@ -146,6 +151,8 @@ def curate(
         graph: Graph of neighbours. Default: built from the words of texts.
         drop: Leave out pairs for this reason; repeatable. Default: every reason but flagged.
         mismatch_threshold: Leave out pairs with at least this probability of a mismatch.
+        marks: Marks that the page has saved: pairs marked fix are left out, those marked keep stay, whatever else is
+            said of them.
         labels: Noise labels of `subtext data corrupt`: measure how well they are found.
         split: Split to curate; all: the complete data set.
         progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
@@ -163,7 +170,7 @@ def curate(
     source = ModelSource.of(run, model, text_prompt)
     import numpy as np
 
-    from subtext.curation.export import export as export_pairs, page, write_rows
+    from subtext.curation.export import MARKS, export as export_pairs, page, read_marks, write_rows
     from subtext.curation.judged import judge, left_out
     from subtext.data.atomic import write_text
     from subtext.data.languages import foreign_texts
@@ -173,6 +180,7 @@ def curate(
     folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"--out needs a new or an empty folder; {folder} is not empty; name another")
+    marked = None if marks is None else read_marks(Path(marks), "text", MARKS)
     work = EvaluationSubject.of(source, split, data=data, **options)
     truth = None if labels is None else read_labels(Path(labels))
     opened = open_subject(replace(work, split="all") if truth is not None else work)
@@ -189,6 +197,18 @@ def curate(
     with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as checked:
         judgement = judge(opened.pairs, *vectors, graph=neighbours, workers=work.workers, progress=checked)
     why = left_out(judgement, drop or DROP, least=mismatch_threshold)
+    if marked is not None:
+        pairs_marked = zip(judgement.columns["image"], judgement.columns["text"], strict=True)
+        given = [marked.pop(pair, None) for pair in pairs_marked]
+        if marked:
+            image, text = next(iter(marked))
+            raise DataError(
+                f"marks needs pairs of this data; of {counted(len(marked), 'other')}, the first is image {image!r} "
+                f"with text {text!r}; save the marks of a page of this data",
+                field="marks",
+            )
+        changed = {"keep": [], "fix": ["marked fix"]}
+        why = [changed.get(str(mark), reasons) for mark, reasons in zip(given, why, strict=True)]
     out_mask = np.array([bool(reasons) for reasons in why])
     report = _report(judgement, why, opened, work, truth)
     for file in exports:
@@ -197,18 +217,17 @@ def curate(
     write_rows(judgement, why, np.flatnonzero(out_mask), folder / "left_out.jsonl")
     text = json_text(report, indent=2) + "\n"
     write_text(folder / "report.json", text, errors="surrogateescape")
+    tells = judgement.test is not None or "kinds" not in judgement.how
     lead = (
-        "Pairs that are left out for what they are, and those that the model is surest of to belong together."
-        if "kinds" in judgement.how
-        else f"The {min(page_pairs, len(judgement)):,} of {len(judgement):,} pairs that are most likely mismatched, "
-        "and what was left out. The probabilities are one model's, from a comparison with random pairs and with texts "
-        "of neighbours: look at the pairs before you delete any."
+        f"The {min(page_pairs, len(judgement)):,} of {len(judgement):,} pairs that fit worst by one model, and what "
+        "left out, worst first. Mark what is to stay and what to mend, and save the marks."
+        if tells
+        else "Pairs that are left out for what they are, and those that the model is surest of to belong together."
     )
-    # The likeliest mismatches, else the least aligned; half of the page is for pairs that are left out.
-    wrong = [value if value is not None else 0.0 for value in judgement.columns["mismatched"]]
-    order = sorted(range(len(judgement)), key=lambda link: (-wrong[link], judgement.columns["alignment"][link], link))
-    if "kinds" in judgement.how:
-        order = sorted(order, key=lambda link: (not why[link], -judgement.columns["alignment"][link], link))
+    # Half of the page is for pairs that are left out.
+    order = sorted(range(len(judgement)), key=lambda link: judgement.columns["rank"][link])
+    if not tells:
+        order = sorted(order, key=lambda link: (not why[link], -judgement.columns["rank"][link]))
     half = order[: page_pairs // 2]
     also = [link for link in order if why[link] and link not in set(half)][: page_pairs - len(half)]
     remaining = [link for link in order if link not in {*half, *also}]
@@ -267,6 +286,8 @@ def _report(
             "images": _copies(judgement.pairs.images.ids, judgement.pairs.images.ids, judgement.image_groups.tolist()),
             "texts": _copies(judgement.pairs.texts.ids, columns["text"], columns["text_copies"]),
         },
+        "mirrored": judgement.mirrored,
+        "order": None if judgement.test is None else asdict(judgement.test),
         "leaks": int(sum(columns["leak"])),
         "flags": dict(Counter(flag for flags in columns["flags"] for flag in flags).most_common()),
         "languages": dict(Counter(str(name) for name in columns["language"]).most_common(10)),
@@ -278,7 +299,8 @@ def _report(
 def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
     """Measure how well kinds are detected, by noise labels: areas under the curve, calibration error, hits.
 
-    The area is that of each probability against all other pairs, but of "loose" against the literal alone.
+    The area is that of each probability against all other pairs, but of "loose" against the literal alone. "order" says
+    how many of the mismatched pairs stand among as many that fit worst.
 
     Args:
         judgement: The pairs and their columns.
@@ -295,17 +317,22 @@ def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
     truth = [TRUTHS[str(kind)] for kind in labels.of(judgement.pairs)[judgement.pairs.links[:, 1]]]
     marked = {kind: np.array([is_kind == kind for is_kind in truth]) for kind in KINDS}
     report: dict[str, Any] = {"pairs": {kind: int(is_kind.sum()) for kind, is_kind in marked.items()}}
+    if (wrong := marked["mismatched"]).any() and not wrong.all():
+        rank = np.array(judgement.columns["rank"])
+        among_worst = int(wrong[rank <= wrong.sum()].sum())
+        report["order"] = {"auc": auc(-rank.astype(np.float64), wrong), "among_worst": among_worst}
     for kind in KINDS:
-        if not marked[kind].any() or judgement.columns[kind][0] is None:
-            continue
         likely = np.array(judgement.columns[kind], dtype=np.float64)
-        among = marked["literal"] | marked["loose"] if kind == "loose" else np.ones(len(likely), dtype=np.bool_)
+        known = ~np.isnan(likely)
+        among = known & (marked["literal"] | marked["loose"]) if kind == "loose" else known
+        if not marked[kind][among].any() or marked[kind][among].all():
+            continue
         called = np.array([is_kind == kind for is_kind in judgement.columns["kind"]])
         report[kind] = {
             "auc": auc(likely[among], marked[kind][among]),
-            "calibration_error": reliability(np.clip(likely, 0, 1), marked[kind]).error,
-            "estimated": float(likely.mean()),
-            "true": float(marked[kind].mean()),
+            "calibration_error": reliability(np.clip(likely[known], 0, 1), marked[kind][known]).error,
+            "estimated": float(likely[known].mean()),
+            "true": float(marked[kind][known].mean()),
             "called": int(called.sum()),
             "called_rightly": int((called & marked[kind]).sum()),
         }
@@ -325,7 +352,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     lines = [f"{counted(report['pairs'], 'pair')} of split {report['split']}, {report['left_out']:,} left out"]
     if report["reasons"]:
         lines.append("left out: " + ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items()))
-    if report["kinds"] and report["split_role"] == "training":
+    if report["order"] and report["split_role"] == "training":
         lines.append(
             f"warning: split {report['split']} was used for training: the run has memorised mismatched pairs and "
             "detects few; use a run trained on other pairs (train on one half, curate the other)"
@@ -337,13 +364,26 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         if counts["items"]:
             items = f"{counts['items']:,} of {counts['of']:,}, in {counted(counts['groups'], 'group')}"
             lines.append(f"copies among {modality}: {items}")
+    if report["mirrored"]:
+        lines.append(f"mirror images: {counted(report['mirrored'], 'image')}, which are no copies and stay")
     if cannot := report["how"].get("kinds"):
-        lines.append(f"warning: {cannot}")
+        lines.append(f"{'note' if report['order'] else 'warning'}: {cannot}")
+    if order := report["order"]:
+        lines.append(
+            f"order: of {counted(order['exchanged'], 'caption')} exchanged as a test, {order['in_worst_fifth']:,} "
+            f"stand in the fifth of the pairs that fits worst (area under the curve {order['area']:.2f})"
+        )
     if report["leaks"]:
         lines.append(f"leaks: {counted(report['leaks'], 'pair')} with a copy in a held-out split")
     if report["flags"]:
         lines.append("flags: " + ", ".join(f"{flag} {count:,}" for flag, count in report["flags"].items()))
-    for kind, counts in report.get("planted", {}).items():
+    planted = report.get("planted", {})
+    if order := planted.get("order"):
+        lines.append(
+            f"planted, order: {order['among_worst']:,} of the {planted['pairs']['mismatched']:,} mismatched pairs "
+            f"stand among as many that fit worst (area under the curve {order['auc']:.3f})"
+        )
+    for kind, counts in planted.items():
         if kind in KINDS:
             lines.append(
                 f"planted, {kind}: area under the curve {counts['auc']:.3f}, calibration error "
@@ -621,7 +661,7 @@ def score(
     )
     kinds = (
         "looseness: 1 - probability of being literal, among these pairs"
-        if len(rows) >= FEWEST and rows[0]["kind"] is not None
+        if len(rows) >= FEWEST and rows[0]["looseness"] is not None
         else "alignment not reported: the model cannot separate these pairs from random ones"
         if len(rows) >= FEWEST
         else f"alignment not reported: it needs {FEWEST} pairs or more"
@@ -640,7 +680,8 @@ def scored(
 
     similarity   cosine of the most similar views, as an index of the model has it (`Model.to_indexable`)
     probability  that the pair is right, if half of all pairs are random
-    looseness    1 - P(literal), and the kind, in comparison with the other pairs
+    looseness    1 - P(literal), and the kind, in comparison with the other pairs; no kind where a test does not
+                 support that, see `kinds.ExchangeTest`
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
 
     Args:
@@ -660,7 +701,9 @@ def scored(
     images, texts = opened.embed(work)
     has_many = len(pairs.links) >= FEWEST
     neighbours = graph_of(pairs, graph, quiet=work.quiet) if has_many else None
-    columns, _, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
+    columns, kinds, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
+    if kinds is not None and kinds.test is not None and not kinds.test.names_kinds:
+        columns["kind"] = [None] * len(pairs.links)
     cosines = np.array(columns["cosine"])
     likely = [None] * len(cosines) if calibration is None else calibration.curve(cosines).tolist()
     spread = opened.model.image.uncertainty(images), opened.model.text.uncertainty(texts)

@@ -16,6 +16,7 @@ from subtext.api.load import (
     choose_device,
     choose_precision,
     is_data_of_run,
+    is_model,
     open_run,
     open_subject,
     require_features,
@@ -131,7 +132,7 @@ class SecondStage:
 @command
 @with_progress
 def evaluate(
-    model: AnyPath | ModelSource | None = None,
+    model: AnyPath | ModelSource | Model | None = None,
     data: SubjectData = None,
     *,
     split: opt.Split = None,
@@ -153,7 +154,8 @@ def evaluate(
 
     Args:
         model: A run, or its folder; or a pretrained dual encoder: a hub name or a folder (CLIP, SigLIP), or
-            "open_clip:ARCHITECTURE/WEIGHTS". None to evaluate the output of a model from files.
+            "open_clip:ARCHITECTURE/WEIGHTS"; or a `Model` in memory, with `data`. None to evaluate the output of a
+            model from files.
         data: A data set, its file or folder, or a DataConfig, which also names features. None for the data set of the
             run.
         split: The split; "all" for the complete data set; None for the run's validation split.
@@ -243,7 +245,7 @@ class Files:
 
 
 def subject_of(
-    model: AnyPath | ModelSource | None,
+    model: AnyPath | ModelSource | Model | None,
     data: str | Path | Dataset | Rows | DataConfig | None,
     *,
     split: str | None,
@@ -332,10 +334,14 @@ def _path_or_object(value: Any) -> Any:
     return Path(value).expanduser() if isinstance(value, str | os.PathLike) else value
 
 
-def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: ComputeConfig) -> ModelSource:
+def _model_source(model: AnyPath | ModelSource | Model, sources: DataConfig, config: ComputeConfig) -> ModelSource:
     """Whether a name is that of a run or of a pretrained model: a folder says so, another name does with `data`."""
     if isinstance(model, ModelSource):
         return model
+    if is_model(model) and sources.data is None:
+        raise ArgumentError("a model in memory needs ", Setting("data", "DATA"), ": it has no data set of its own")
+    if is_model(model):
+        return ModelSource.of(None, model, config.text_prompt)  # type: ignore[arg-type]
     require_run(model, "model")
     folder = Path(model).expanduser()
     a_run = (folder / "run.json").is_file() or (folder.is_dir() and not (folder / "config.json").is_file())

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, cast
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
 from subtext.data.config import IN_MEMORY, DataConfig, Verify
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 AnyFeatures: TypeAlias = "str | Path | Arrays | FeatureFile | None"
 """Precomputed features: a file, or arrays with ids; None for none."""
 CARD = "README.md"
+LOADED = "a model in memory"
+"""What results call a model that was opened elsewhere."""
 READING = (
     "data",
     "images",
@@ -219,6 +221,18 @@ def open_run(
     return Run(model.to(choose_device(device)), record, folder, objects=objects)
 
 
+def is_model(value: object) -> bool:
+    """Whether a value is a model in memory, and no path, run or name.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        True for a `Model`.
+    """
+    return hasattr(value, "embed_texts") and hasattr(value, "parameters") and not isinstance(value, str | os.PathLike)
+
+
 def require_run(run: object, name: str) -> None:
     """Require what can be a run or the name of a model.
 
@@ -282,6 +296,7 @@ class ModelSource:
         text_prompt: Words around every text of a pretrained model, {} in its place; "" for none.
         revision: Commit of a hub's model; "" for the newest.
         objects: Of a run that was trained with objects: option -> object.
+        loaded: A model in memory, which has no name of its own; None for one that is opened.
     """
 
     run: Path | None = None
@@ -289,6 +304,27 @@ class ModelSource:
     text_prompt: str = ""
     revision: str = ""
     objects: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    loaded: Model | None = field(default=None, compare=False, repr=False)
+
+    @staticmethod
+    def of_model(model: Model, text_prompt: str | None = None) -> ModelSource:
+        """A model in memory, as `load` returns it.
+
+        Args:
+            model: The model; it is put on the chosen device, in eval mode.
+            text_prompt: Has to be None: the model has its own.
+
+        Returns:
+            The source of the model.
+
+        Raises:
+            ArgumentError: For a prompt.
+        """
+        if text_prompt is not None:
+            raise ArgumentError(
+                "text_prompt is for a pretrained model that is opened here; leave it out", field="text_prompt"
+            )
+        return ModelSource(None, LOADED, loaded=model)
 
     @staticmethod
     def of(run: AnyPath | None, model: AnyPath | None = None, text_prompt: str | None = None) -> ModelSource:
@@ -296,7 +332,7 @@ class ModelSource:
 
         Args:
             run: Folder of a run; None for a pretrained model.
-            model: Name or folder of a pretrained model; None for a run.
+            model: Name or folder of a pretrained model, or a model in memory; None for a run.
             text_prompt: Words around every text of a pretrained model; None for none.
 
         Returns:
@@ -316,7 +352,9 @@ class ModelSource:
                 Setting("model", "NAME_OR_FOLDER"),
                 f", a pretrained dual encoder; it got {got}",
             )
-        require_run(model if run is None else run, "model" if run is None else "run")
+        if is_model(one := model if run is None else run):
+            return ModelSource.of_model(cast("Model", one), text_prompt)
+        require_run(one, "model" if run is None else "run")
         if run is not None and text_prompt is not None:
             raise ArgumentError(
                 "text_prompt is for a pretrained model (",
@@ -399,6 +437,8 @@ class ModelSource:
             raise ArgumentError(
                 "model reads images and words, no features; leave ", Setting("features"), " out", field="model"
             )
+        if self.loaded is not None:
+            return self.loaded.to(choose_device(device)).eval(), None
         from subtext.models.encoders.hub import cached_revision, require_model
 
         name = cached_revision(self.name, self.revision)
@@ -425,6 +465,12 @@ class ModelSource:
         """
         if self.run is not None:
             return {}
+        if self.loaded is not None:
+            raise ArgumentError(
+                "what is kept of a model needs a place to open it again, and a model in memory has none; save it "
+                "(save_pretrained), and give the folder",
+                field="model",
+            )
         from subtext.data.starter import NAME as STARTER
         from subtext.models.encoders.hub import revision_of
 

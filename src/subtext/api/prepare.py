@@ -233,6 +233,7 @@ class Deduplicated(PreparedDataset):
     Attributes:
         copies: For each image that is a copy: "id", "of" (the image that stays), "kind" ("exact", "recompressed",
             "resized", "rotated") and "pixels" (longer side, shorter side).
+        mirrored: The same for each image that mirrors another; it is no copy, and stays.
         text_copies: For each text that is a copy: "id", "of" and "overlap" (Jaccard similarity).
         unread: Images that could not be read, and so were not compared.
     """
@@ -240,6 +241,7 @@ class Deduplicated(PreparedDataset):
     copies: tuple[dict[str, Any], ...] = ()
     text_copies: tuple[dict[str, Any], ...] = ()
     unread: int = 0
+    mirrored: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the copies, the path and the counts.
@@ -248,6 +250,7 @@ class Deduplicated(PreparedDataset):
             Plain JSON values.
         """
         copies = {"copies": list(self.copies), "text_copies": list(self.text_copies), "unread": self.unread}
+        copies["mirrored"] = list(self.mirrored)
         return {**super().to_json(), **copies}
 
     def copies_frame(self) -> pandas.DataFrame:
@@ -261,6 +264,10 @@ class Deduplicated(PreparedDataset):
         return frame(list(self.copies))
 
 
+PAGE_COPIES = 2000
+"""Copies that a page shows."""
+_FIRST = {"mirrored": "keep"}
+"""What becomes of a kind of copies where nothing is marked; "drop" for all others."""
 SHOWN = 20
 """Copies that the text shows; JSON has all."""
 
@@ -277,6 +284,12 @@ def dedup(
     out: Out = None,
     threshold: Annotated[float, "Jaccard similarity above which a text is a copy.", Interval(0, 1)] = 0.8,
     shingle_size: Annotated[int, "Words per shingle.", Interval(1)] = 3,
+    page: Annotated[
+        str | Path | None, "New .html file that shows the copies, to mark what stays.", Metavar("FILE")
+    ] = None,
+    marks: Annotated[
+        str | Path | None, "Marks that the page has saved: drop is removed, keep stays.", Metavar("FILE")
+    ] = None,
     quiet: Quiet = False,
 ) -> Deduplicated:
     """Find copies of images, and near-duplicate texts of different images; with --out, write the data without them.
@@ -286,8 +299,9 @@ def dedup(
     which needs datasketch: pip install '.[dedup]' in a clone of Subtext. A text that is a copy is removed with its
     images.
 
-    If copies are in several splits, the copy in test stays, otherwise the copy in val; else the largest image. Look at
-    the copies before you remove them: icons that point left and right are turned copies, too.
+    If copies are in several splits, the copy in test stays, otherwise the copy in val; else the largest image. Mirror
+    images are shown, and stay: an icon that points left is another than one that points right. Look at the copies
+    before you remove them: --page writes a page that shows them, whose marks --marks reads.
 
     Args:
         data: Data set: a file or folder.
@@ -301,6 +315,9 @@ def dedup(
         out: New .jsonl or .parquet file.
         threshold: Jaccard similarity above which a text is a copy.
         shingle_size: Words per shingle.
+        page: New .html file that shows the copies beside the images that stay, to mark what stays.
+        marks: Marks that the page has saved: images marked drop are removed, those marked keep stay; others as without
+            marks.
         quiet: Show no progress.
 
     Returns:
@@ -313,10 +330,13 @@ def dedup(
     import numpy as np
 
     from subtext.curation.copies import find_copies
+    from subtext.curation.export import COPY_MARKS, copies_page, read_marks
+    from subtext.data.atomic import write_text
     from subtext.data.prepare import near_copies
     from subtext.data.write import SUFFIXES
 
-    path = _new_file("out", out, *SUFFIXES)
+    path, shown = _new_file("out", out, *SUFFIXES), _new_file("page", page, ".html")
+    marked = {} if marks is None else read_marks(Path(marks), "of", COPY_MARKS)
     sources = _sources(data, images, columns=columns, text_fields=text_fields, split_seed=split_seed, on_error=on_error)
     original = sources.read(need_pairs=False)
     retained, text_copies = np.ones(len(original.texts), dtype=bool), list[dict[str, Any]]()
@@ -329,12 +349,24 @@ def dedup(
             text_copies.append({"id": names[row], "of": names[int(near.copy_of[row])], "overlap": overlap})
     with meter("comparing images", len(original.images), quiet=quiet) as progress:
         found = find_copies(original.images, original.root, own_splits=original.own_splits, progress=progress)
-    ids = original.images.ids
-    copies = [
-        {"id": ids[copy.row], "of": ids[copy.of], "kind": copy.kind, "pixels": list(copy.size)} for copy in found.copies
+    ids, every = original.images.ids, [*found.copies, *found.mirrored]
+    copies, mirrored = (
+        [{"id": ids[copy.row], "of": ids[copy.of], "kind": copy.kind, "pixels": list(copy.size)} for copy in some]
+        for some in (found.copies, found.mirrored)
+    )
+    given = [marked.pop((ids[copy.row], ids[copy.of]), None) for copy in every]
+    if marked:
+        image, of = next(iter(marked))
+        raise DataError(
+            f"marks needs copies of this data; {counted(len(marked), 'mark')} of others, the first of {image!r} as a "
+            f"copy of {of!r}; save the marks of a page of this data",
+            field="marks",
+        )
+    gone = [
+        copy.row for copy, mark in zip(every, given, strict=True) if (mark or _FIRST.get(copy.kind, "drop")) == "drop"
     ]
     with_text, texts = original.links.T
-    removed = np.union1d(np.setdiff1d(with_text, with_text[retained[texts]]), [copy.row for copy in found.copies])
+    removed = np.union1d(np.setdiff1d(with_text, with_text[retained[texts]]), gone)
     rest = np.setdiff1d(np.arange(len(original.images)), removed.astype(np.int64))
     # A text goes with the last of its images.
     lost = np.setdiff1d(texts, texts[np.isin(with_text, rest)])
@@ -347,6 +379,13 @@ def dedup(
         for copy in copies[:SHOWN]
     ]
     lines += [f"  {len(copies) - SHOWN:,} more; --json has all"] if len(copies) > SHOWN else []
+    if mirrored:
+        lines.append(f"{counted(len(mirrored), 'mirror image')}, which are no copies and stay:")
+        lines += [f"  {copy['id']} mirrors {copy['of']}" for copy in mirrored[:SHOWN]]
+    kept = [copy for copy, mark in zip(found.copies, given, strict=False) if mark == "keep"]
+    lines += [f"{counted(len(kept), 'image')} marked keep, which stay"] * bool(kept)
+    also = [copy for copy in found.mirrored if copy.row in gone]
+    lines += [f"{counted(len(also), 'mirror image')} marked drop"] * bool(also)
     most = Counter(copy["of"] for copy in text_copies).most_common(3)
     values = dict(zip(original.texts.ids, original.texts.values, strict=True))
     lines += ["most frequent copies among texts:"] if most else []
@@ -355,12 +394,20 @@ def dedup(
     lines += [
         f"{counted(unread, 'image')} could not be read and {'was' if unread == 1 else 'were'} not compared"
     ] * bool(unread)
+    if shown is not None:
+        lead = "Each image on the left is a copy of the one on its right. Mark which are to go, and save the marks."
+        if len(every) > PAGE_COPIES:
+            lead += f" The page shows {PAGE_COPIES:,} of {len(every):,}."
+        title = f"Copies in {sources.name}"
+        html = copies_page(original.images, original.root, every, title=title, lead=lead, lines=lines, most=PAGE_COPIES)
+        write_text(shown, html, errors="surrogateescape")
+        lines.append(f"{shown}: a page of the copies; what it saves goes to --marks")
     if path is None:
         lines += ["nothing was written; --out FILE writes the data without the copies"] * bool(copies or text_copies)
         summary = "\n".join(lines)
-        return Deduplicated(dataset, None, summary, tuple(copies), tuple(text_copies), unread)
-    written = _written(dataset, path, "\n".join([_changes(dataset, original), *lines]))
-    return Deduplicated(dataset, path, written.summary, tuple(copies), tuple(text_copies), unread)
+    else:
+        summary = _written(dataset, path, "\n".join([_changes(dataset, original), *lines])).summary
+    return Deduplicated(dataset, path, summary, tuple(copies), tuple(text_copies), unread, tuple(mirrored))
 
 
 def _of_copies(noun: str, copies: Sequence[Mapping[str, Any]], total: int) -> str:

@@ -12,7 +12,7 @@ from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
 from subtext.data.objects import Arrays
 from subtext.errors import ArgumentError, Setting
 from subtext.report.progress import say
-from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 
 if TYPE_CHECKING:
     from subtext.models.model import Model
@@ -99,8 +99,15 @@ def search(
     image_weight: Annotated[
         float, "Weight of --image or --like; the text has 1 minus this weight.", Interval(0, 1), _QUERY
     ] = 0.5,
-    like: Annotated[tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), _QUERY] = (),
-    not_like: Annotated[tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), _QUERY] = (),
+    like: Annotated[
+        tuple[str, ...],
+        "An item that matches: it changes the query, or is the query; repeatable.",
+        Metavar("ID"),
+        _QUERY,
+    ] = (),
+    not_like: Annotated[
+        tuple[str, ...], "An item that does not match: it changes the query; repeatable.", Metavar("ID"), _QUERY
+    ] = (),
     not_text: Annotated[str | None, "Words that the results should not match.", Metavar("QUERY"), _QUERY] = None,
     not_like_weight: Annotated[
         float, "Weight of the negative parts; the positive parts have weight 1.", Interval(0, 1000), _QUERY
@@ -153,6 +160,13 @@ def search(
         str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), _TWO_STAGES
     ] = None,
     bf16: Bf16 = None,
+    csv: Annotated[AnyPath | None, "Also write the results as CSV.", Metavar("FILE"), OptionGroup("Output")] = None,
+    separator: Annotated[
+        Literal["auto", "comma", "semicolon", "tab"] | None,
+        "Between the cells of --csv; auto: a semicolon where the locale writes a decimal comma.",
+        Shown("auto"),
+        OptionGroup("Output"),
+    ] = None,
     run: Annotated[
         AnyPath | None, "New folder of the run, if it was moved.", Metavar("RUN"), OptionGroup("Run")
     ] = None,
@@ -179,11 +193,13 @@ def search(
         text: Words that the results should match. A list of queries is answered as one batch.
         image: Image that the results should match: a path, bytes, a PIL image or an array (height, width, 3) of uint8.
         features: Precomputed features of `image`.
-        image_weight: Weight of the image or `like`, from 0 to 1. The text has 1 minus this weight.
-        like: Ids of items of the index that the results should be like.
-        not_like: Ids of items; items like them rank lower.
+        image_weight: Weight of the image, or of judged items where there is no image, from 0 to 1. The text has 1 minus
+            this weight.
+        like: Ids of items of the index that match. They change the text or image of the query, or are the query where
+            there is no other.
+        not_like: Ids of items that do not match.
         not_text: Words that the results should not match.
-        not_like_weight: Weight of the negative parts; the positive parts have weight 1; from 0 to 1000.
+        not_like_weight: Weight of each item of `not_like`, and of `not_text`, from 0 to 1000; what should match has 1.
         top: Number of results; 1 or more.
         target: What to search for: "images", "texts".
         where: Conditions on the metadata, such as 'year >= 1990'; all must be true.
@@ -200,6 +216,9 @@ def search(
         candidates: Number of results to re-rank. Default: 100; 1 or more.
         rerank_features: Precomputed features for `rerank`.
         bf16: Score pairs in bfloat16 if the machine supports it. Default: as in training.
+        csv: A file that the results are also written to, a row each; see `Answer.to_csv`.
+        separator: Between the cells of `csv`: "comma", "semicolon" or "tab". Default: "auto", a semicolon where the
+            locale writes a decimal comma.
         run: New folder of the run, if it was moved.
         model: New folder of the pretrained model of the index, if it was moved.
         device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
@@ -212,6 +231,7 @@ def search(
             `open_index` and `Index.search`.
         RequirementError: If re-ranking cannot compare the two sides, or the second model lacks images or features.
     """
+    from subtext.retrieval.answer import write_csv
     from subtext.retrieval.index import Query
     from subtext.retrieval.query import texts_of
     from subtext.retrieval.rerank import CANDIDATES, Reranker
@@ -224,6 +244,8 @@ def search(
         for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("bf16", bf16)):
             if value is not None:
                 raise ArgumentError(f"{name} needs a second model that re-ranks; leave it out", field=name)
+    if separator is not None and csv is None:
+        raise ArgumentError("separator needs a file, ", Setting("csv"), "; leave it out", field="separator")
     texts = [text] if text is None or isinstance(text, str) else texts_of(text)
     queries = [
         Query(
@@ -286,6 +308,8 @@ def search(
         reranker = Reranker(second, str(rerank), candidates or CANDIDATES)
     answers, notes = opened.answers(queries, rerank=reranker), _incomplete(opened)
     answers = [replace(answer, notes=(*answer.notes, *notes)) for answer in answers]
+    if csv is not None:
+        write_csv(csv, answers, separator=separator or "auto")
     return answers[0] if text is None or isinstance(text, str) else answers
 
 

@@ -1,6 +1,7 @@
 """Copies among images, whatever their names and captions: the same file, scaled, compressed again, or turned.
 
-Candidates are images whose difference hashes differ in a few bits, in one of four turns; their greys decide.
+Candidates are images whose difference hashes differ in a few bits, in one of four turns, mirrored or not; their greys
+decide. A mirror image is no copy: an arrow to the left is another icon than one to the right.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from subtext.data.rows import components
 from subtext.errors import DataError
 from subtext.evaluation.checks.overlap import ALIKE, SIDE
 
-Kind = Literal["exact", "recompressed", "resized", "rotated"]
+Kind = Literal["exact", "recompressed", "resized", "rotated", "mirrored"]
+TURNS, VIEWS = 4, 8
+"""Turns by 90 degrees; and those of the image and of its mirror image."""
 HELD_OUT = ("test", "val")
 """Splits whose copies elsewhere are leaks."""
 BITS = 12
@@ -41,13 +44,14 @@ class Look:
 
     Attributes:
         digest: Hash of the bytes of its file.
-        bits: (4) difference hash of the image, and of the image turned by 90, 180 and 270 degrees.
+        bits: (VIEWS) difference hash of the image, and of the image turned by 90, 180 and 270 degrees; then the same of
+            its mirror image.
         greys: (SIDE SIDE) of mean 0 and length 1; None for an image of one colour, which has only exact copies.
         size: Width and height of the file in pixels, the longer first.
     """
 
     digest: bytes
-    bits: tuple[int, int, int, int]
+    bits: tuple[int, ...]
     greys: NDArray[np.float32] | None
     size: tuple[int, int]
 
@@ -60,7 +64,7 @@ class Copy:
         row: Its row.
         of: The row of the image that stays.
         kind: "exact": the same bytes; "recompressed": of the same size; "resized"; "rotated": by 90, 180 or 270
-            degrees, and perhaps resized.
+            degrees, and perhaps resized; "mirrored": a mirror image, perhaps turned, which is no copy.
         size: Its width and height in pixels, the longer first.
     """
 
@@ -78,11 +82,13 @@ class ImageCopies:
         copies: Those that stand for another, in the order of their rows.
         groups: (I) number of each image's group; -1 for an image without a copy.
         unread: Images that could not be read, so that nothing is known of them.
+        mirrored: Images that mirror another one, in the order of their rows; both stay, and are in no common group.
     """
 
     copies: tuple[Copy, ...]
     groups: NDArray[np.int64]
     unread: int
+    mirrored: tuple[Copy, ...] = ()
 
 
 def look_at(value: str | bytes | None, root: Path) -> Look | None:
@@ -105,11 +111,11 @@ def look_at(value: str | bytes | None, root: Path) -> Look | None:
     except (DataError, OSError, ValueError):
         return None
     small = image.resize((_SEEN, _SEEN), Image.Resampling.BOX)
-    first, *others = (difference_hash(small if not turn else small.rotate(90 * turn)) for turn in range(4))
+    mirror = small.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    bits = tuple(difference_hash(side.rotate(90 * turn)) for side in (small, mirror) for turn in range(TURNS))
     greys = np.asarray(small.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32)
     centred = greys - greys.mean()
     length = float(np.linalg.norm(centred))
-    bits = (first, others[0], others[1], others[2])
     digest = hashlib.blake2b(data, digest_size=16).digest()
     return Look(digest, bits, centred / length if length > SIDE else None, (longer, shorter))
 
@@ -134,10 +140,10 @@ def find_copies(
         progress: Called with the number of images that were read.
 
     Returns:
-        The copies and their groups.
+        The copies and their groups, and mirror images.
 
     Complexity:
-        Reading every image, and 4 I^2 comparisons of 64 bits.
+        Reading every image, and 8 I^2 comparisons of 64 bits.
     """
     looks: list[Look | None] = []
     for look in read_ahead(images.values, lambda value: look_at(value, root), workers=workers or os.cpu_count() or 1):
@@ -147,7 +153,7 @@ def find_copies(
     first: dict[bytes, int] = {}
     exact = [(first.setdefault(look.digest, row), row) for row, look in enumerate(looks) if look is not None]
     near = list(_alike(looks))
-    groups = numbered(len(looks), [*exact, *near])
+    groups = numbered(len(looks), [*exact, *((row, later) for row, later, kind in near if kind != "mirrored")])
     staying = stays(
         images, groups, own_splits=own_splits, sizes=[look.size if look is not None else (0, 0) for look in looks]
     )
@@ -156,8 +162,18 @@ def find_copies(
         of = staying[int(groups[row])]
         look, other = looks[row], looks[of]
         if row != of and look is not None and other is not None:
-            copies.append(Copy(row, of, _kind(look, other), look.size))
-    return ImageCopies(tuple(copies), groups, sum(look is None for look in looks))
+            kind = _kind(look, other)
+            # Two of a group may be alike by way of a third.
+            copies.append(Copy(row, of, "rotated" if kind in (None, "mirrored") else kind, look.size))
+    # Of two groups that mirror each other, those that stay are named.
+    pairs = [sorted(staying.get(int(groups[row]), row) for row in edge[:2]) for edge in near if edge[2] == "mirrored"]
+    mirrored = dict[int, Copy]()
+    for of, row in sorted(map(tuple, pairs)):
+        if (look := looks[row]) is not None and row != of and (groups[row] < 0 or groups[row] != groups[of]):
+            mirrored.setdefault(row, Copy(row, of, "mirrored", look.size))
+    return ImageCopies(
+        tuple(copies), groups, sum(look is None for look in looks), tuple(mirrored[row] for row in sorted(mirrored))
+    )
 
 
 def numbered(count: int, edges: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
@@ -205,31 +221,38 @@ def stays(
     return {group: row for group, (_, _, row) in chosen.items()}
 
 
-def _alike(looks: list[Look | None]) -> Iterator[tuple[int, int]]:
-    """Rows of each two images that look alike in one of four turns, the lower row first."""
+def _alike(looks: list[Look | None]) -> Iterator[tuple[int, int, Kind]]:
+    """Rows of each two images that look alike, the lower row first, and how."""
     seen = [(row, look) for row, look in enumerate(looks) if look is not None and look.greys is not None]
-    bits = np.array([look.bits for _, look in seen], dtype=np.uint64).reshape(-1, 4)
+    bits = np.array([look.bits for _, look in seen], dtype=np.uint64).reshape(-1, VIEWS)
     for start in range(0, len(seen), _BLOCK):
-        rows = bits[start : start + _BLOCK, :1]
-        for turn in range(4):
-            near = np.bitwise_count(rows ^ bits[None, start:, turn]) <= BITS
-            for position, other in zip(*np.nonzero(np.triu(near, 1)), strict=True):
-                (row, look), (later, another) = seen[start + position], seen[start + other]
-                if _correlation(look, another, turn) >= ALIKE:
-                    yield row, later
+        rows, met = bits[start : start + _BLOCK, :1], set[tuple[int, int]]()
+        for view in range(VIEWS):
+            near = np.bitwise_count(rows ^ bits[None, start:, view]) <= BITS
+            met.update(zip(*(side.tolist() for side in np.nonzero(np.triu(near, 1))), strict=True))
+        for position, other in sorted(met):
+            (row, look), (later, another) = seen[start + position], seen[start + other]
+            if (kind := _kind(look, another)) is not None:
+                yield row, later, kind
 
 
-def _correlation(look: Look, other: Look, turn: int) -> float:
-    """Of the greys of an image with those of another that is turned by 90 degrees so many times."""
+def _correlation(look: Look, other: Look, view: int) -> float:
+    """Of the greys of an image with those of another in one of `VIEWS`."""
     if look.greys is None or other.greys is None:
         return 0.0
-    return float((look.greys * np.rot90(other.greys, turn)).sum())
+    greys = other.greys if view < TURNS else np.fliplr(other.greys)
+    return float((look.greys * np.rot90(greys, view % TURNS)).sum())
 
 
-def _kind(look: Look, of: Look) -> Kind:
+def _kind(look: Look, of: Look) -> Kind | None:
+    """What an image is of another; None where they do not look alike.
+
+    What is alike both turned and mirrored has an axis of symmetry, as an arrow has: it counts as mirrored.
+    """
     if look.digest == of.digest:
         return "exact"
-    turn = max(range(4), key=lambda turn: (_correlation(look, of, turn), -turn))
-    if turn and _correlation(look, of, turn) >= ALIKE > _correlation(look, of, 0):
-        return "rotated"
-    return "recompressed" if look.size == of.size else "resized"
+    if _correlation(look, of, 0) >= ALIKE:
+        return "recompressed" if look.size == of.size else "resized"
+    if any(_correlation(look, of, view) >= ALIKE for view in range(TURNS, VIEWS)):
+        return "mirrored"
+    return "rotated" if any(_correlation(look, of, view) >= ALIKE for view in range(1, TURNS)) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,18 @@ from PIL import Image
 
 from subtext.core import Embeddings
 from subtext.curation.copies import HELD_OUT, find_copies, numbered, stays
-from subtext.curation.kinds import KINDS, Kinds, align, aligned, chance_links, kinds_of, near_links, surroundings
+from subtext.curation.kinds import (
+    KINDS,
+    ExchangeTest,
+    Kinds,
+    align,
+    aligned,
+    chance_links,
+    exchange_test,
+    kinds_of,
+    near_links,
+    surroundings,
+)
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.image_files import open_image
@@ -25,6 +36,7 @@ from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph
 from subtext.ops.roc import auc
+from subtext.text_helpers import counted
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
 FEWEST = 50
@@ -46,6 +58,16 @@ NARROW = 4.0
 PLAIN = 4.0
 """Standard deviation of greys, of 255, below which an image is of one colour."""
 
+SAYS_NOTHING = frozenset({"no words", "no title", "a file name"})
+"""Flags of a text that says nothing of its image: no kind is named of its pairs."""
+_NO_TITLE = re.compile(
+    r"\W*(untitled|no title|without title|ohne titel|o\. ?t\.?|unbetitelt|titel unbekannt|sans titre|s\. ?t\.?|"
+    r"senza titolo|"
+    r"sin t[ií]tulo|sem t[ií]tulo|zonder titel|uden titel|utan titel|uten tittel|nimet[oö]n|bez tytu[lł]u|bez n[aá]zvu|"
+    r"без названия|無題|无题|unknown|unbekannt|inconnu|n/?a)(\W*(no\.?|nr\.?|#)?\W*[\dIVX]*\W*)",
+    re.IGNORECASE,
+)
+"""What stands where a title is missing, perhaps with a number."""
 _ADDRESS = re.compile(r"https?://|www\.|\S+@\S+\.\w")
 _MARKUP = re.compile(r"</?[a-z][a-z0-9]*\b[^>]*>|&[a-z]+;|\{\{|\]\]", re.IGNORECASE)
 _FILE = re.compile(r"^\S+\.(jpe?g|png|gif|webp|tiff?|bmp|raw)$|^(img|dsc|image|photo)[_ -]?\d+$", re.IGNORECASE)
@@ -61,6 +83,8 @@ class Judged:
         shares: Estimated shares of loose and mismatched pairs; empty where there are too few pairs.
         how: In words, how copies of texts and of images were detected.
         image_groups: (I) number of each image's group of copies, of images without a text, too; -1 for none.
+        test: How well the order tells captions that were exchanged as a test; None where it tells nothing.
+        mirrored: Images that mirror another one; they are no copies.
     """
 
     pairs: Dataset
@@ -68,6 +92,8 @@ class Judged:
     shares: dict[str, float]
     how: dict[str, str]
     image_groups: NDArray[np.int64]
+    test: ExchangeTest | None = None
+    mirrored: int = 0
 
     def __len__(self) -> int:
         """The number of pairs."""
@@ -113,6 +139,12 @@ def judge(
         That of `align`, of reading every image, and time I^2 for copies among images.
     """
     scores, kinds, area = kinds_of_pairs(pairs, images, texts, graph=graph, seed=seed)
+    order = np.argsort(scores["alignment"], kind="stable")
+    scores["rank"] = (np.argsort(order) + 1).tolist()
+    test = None if kinds is None else kinds.test
+    if test is not None and not test.names_kinds:
+        kinds = None
+        scores |= {name: [None] * len(pairs.links) for name in (*KINDS, "kind")}
     if graph is not None:
         for name, column in surroundings(graph, pairs, images, texts).items():
             scores[name] = [None if np.isnan(value) else float(value) for value in column]
@@ -154,8 +186,19 @@ def judge(
         "flags": [[*flags_of_images[image], *flags_of_texts[text]] for image, text in pairs.links],
     }
     how = {"text copies": how_texts, "image copies": how_images}
-    how |= {"kinds": cannot_judge(area)} if area is not None and kinds is None else {}
-    return Judged(pairs, columns, {} if kinds is None else kinds.shares, how, same_images)
+    for link, flags in enumerate(columns["flags"]):
+        if SAYS_NOTHING.intersection(flags):
+            # What says nothing of an image is neither right nor wrong of it.
+            for name in (*KINDS, "kind"):
+                columns[name][link] = None
+    if test is not None and kinds is None:
+        how["kinds"] = (
+            f"kinds of pairs are not named: of {counted(test.exchanged, 'caption')} that were exchanged as a test, "
+            f"{test.called:,} would be called mismatched; look at the pairs in their order"
+        )
+    elif area is not None and kinds is None:
+        how["kinds"] = cannot_judge(area)
+    return Judged(pairs, columns, {} if kinds is None else kinds.shares, how, same_images, test, len(found.mirrored))
 
 
 def kinds_of_pairs(
@@ -195,7 +238,8 @@ def kinds_of_pairs(
     kinds = kinds_of(alignment, *references)
     probabilities = [getattr(kinds, name) for name in KINDS]
     columns |= {name: column.tolist() for name, column in zip(KINDS, probabilities, strict=True)}
-    return columns | {"kind": [KINDS[row] for row in np.stack(probabilities).argmax(axis=0)]}, kinds, area
+    kinds = replace(kinds, test=exchange_test(alignment, *references, seed=seed))
+    return columns | {"kind": [KINDS[row] for row in kinds.likeliest]}, kinds, area
 
 
 def cannot_judge(area: float) -> str:
@@ -319,6 +363,7 @@ def text_flags(text: str) -> list[str]:
     letters = [letter for letter in text if letter.isalpha()]
     checks = {
         "no words": not words,
+        "no title": _NO_TITLE.fullmatch(text.strip()),
         "a file name": _FILE.search(text.strip()),
         "short": 0 < len(words) < SHORT,
         "long": len(words) > LONG,

@@ -49,6 +49,10 @@ LOW = 0.2
 """Shares are estimated below this quantile of the constructed pairs that are most similar to literal ones."""
 BINS = 10
 ROUNDS = 10
+EXCHANGED, FEWEST_EXCHANGED = 0.067, 10
+"""Share, and least number, of pairs whose captions are exchanged to test what is said of kinds."""
+CALLED = 0.5
+"""Share of the exchanged captions that have to be called mismatched, for kinds to be named."""
 
 
 @dataclass(frozen=True)
@@ -234,12 +238,41 @@ class Kinds:
         loose: See `literal`.
         mismatched: See `literal`.
         shares: Of "loose" and "mismatched" pairs.
+        test: What captions that were exchanged as a test are called; None where that was not tested.
     """
 
     literal: Float[np.ndarray, "l"]
     loose: Float[np.ndarray, "l"]
     mismatched: Float[np.ndarray, "l"]
     shares: dict[str, float]
+    test: ExchangeTest | None = None
+
+    @property
+    def likeliest(self) -> NDArray[np.int64]:
+        """(L) places in `KINDS`."""
+        return np.stack([getattr(self, name) for name in KINDS]).argmax(axis=0)
+
+
+@dataclass(frozen=True)
+class ExchangeTest:
+    """How well kinds and the order of pairs tell captions that were exchanged as a test.
+
+    Attributes:
+        exchanged: Pairs whose captions were exchanged.
+        called: Those of them that are called mismatched.
+        in_worst_fifth: Those of them that stand in the fifth of all pairs that fits worst.
+        area: Area under the curve of the order, of exchanged against other pairs.
+    """
+
+    exchanged: int
+    called: int
+    in_worst_fifth: int
+    area: float
+
+    @property
+    def names_kinds(self) -> bool:
+        """Whether kinds can be named: most of the exchanged captions are called mismatched."""
+        return self.called >= CALLED * self.exchanged
 
 
 def kinds_of(
@@ -280,6 +313,39 @@ def kinds_of(
     loose = np.clip(neighbour_share * (by_neighbours - wrong * by_chance), 0.0, 1 - mismatched)
     shares = {"loose": neighbour_share * (1 - wrong), "mismatched": wrong}
     return Kinds(1 - mismatched - loose, loose, mismatched, shares)
+
+
+def exchange_test(
+    observed: Float[np.ndarray, "l"],
+    chance: Float[np.ndarray, "c"],
+    neighbour_scores: Float[np.ndarray, "n"] | None = None,
+    *,
+    seed: int = 0,
+) -> ExchangeTest:
+    """Exchange the captions of some pairs, and see what becomes of them.
+
+    The other pairs count as right, some of which may not be: the figures are lower bounds.
+
+    Args:
+        observed: As of `kinds_of`.
+        chance: As of `kinds_of`; a part of it takes the place of the exchanged pairs, the rest stays.
+        neighbour_scores: As of `kinds_of`.
+        seed: Seed of the sample.
+
+    Returns:
+        The result.
+    """
+    count = min(max(FEWEST_EXCHANGED, round(EXCHANGED * len(observed))), len(chance) // 2, len(observed) // 2)
+    rows = draw.permutation(len(observed), seed=seed, epoch=0, purpose="curate: exchanged")[:count]
+    used = draw.permutation(len(chance), seed=seed, epoch=0, purpose="curate: exchanged texts")
+    mixed = observed.copy()
+    mixed[rows] = chance[used[:count]]
+    kinds = kinds_of(mixed, chance[used[count:]], neighbour_scores)
+    exchanged = np.zeros(len(mixed), dtype=np.bool_)
+    exchanged[rows] = True
+    worst = np.argsort(mixed, kind="stable")[: len(mixed) // 5]
+    called = kinds.likeliest[rows] == KINDS.index("mismatched")
+    return ExchangeTest(count, int(called.sum()), int(exchanged[worst].sum()), auc(-mixed, exchanged))
 
 
 def _shares(observed: NDArray[np.float64], mixtures: list[NDArray[np.float64]]) -> list[float]:

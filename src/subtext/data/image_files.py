@@ -144,6 +144,36 @@ def _located(source: str, root: Path) -> tuple[Path, int, int | None]:
     return root / match["file"], int(match["offset"]), int(match["size"])
 
 
+Gap = Literal["no file", "not there", "outside", "unreadable"]
+"""Why an image has no picture to show."""
+
+
+def picture_gap(source: str | None, root: Path, *, within: Sequence[Path] | None = None) -> Gap | None:
+    """Why an image has no picture to show, without reading it.
+
+    Args:
+        source: A path (against root) or a part of a file; None for an image that has no file.
+        root: Folder of relative paths.
+        within: Folders, resolved, that the file must lie in when all links are followed; None for no limit.
+
+    Returns:
+        The reason; None for a file that can be opened.
+    """
+    if source is None:
+        return "no file"
+    try:
+        path, offset, size = _located(source, root)
+        if within is not None and not any(path.resolve().is_relative_to(folder) for folder in within):
+            return "outside" if path.exists() else "not there"
+        found = path.stat()
+    except FileNotFoundError:
+        return "not there"
+    except (OSError, ValueError, RuntimeError):
+        return "unreadable"
+    cut_off = found.st_size < offset + (1 if size is None else size)
+    return "unreadable" if cut_off or not path.is_file() or not os.access(path, os.R_OK) else None
+
+
 def image_exists(source: str, root: Path) -> bool:
     """Test whether a path is a file; a name that no disk can have is none.
 

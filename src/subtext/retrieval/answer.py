@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from subtext.data.spreadsheet import Cell as SheetCell, Separator, write_spreadsheet
 from subtext.report.text_table import Cell, printable, shortened, table
 from subtext.retrieval.ranker import Signal
 from subtext.text_helpers import listed
@@ -23,6 +25,9 @@ WORDS_SHOWN = 8
 """Unknown words that a warning lists before it counts the others."""
 
 
+CREDIT = ("credit", "byline", "photographer", "author", "artist", "creator", "source")
+LICENCE = ("licence", "license", "rights", "copyright", "usage_terms")
+"""Fields that name whom an image is by, and what may be done with it, as `server/page/selection.js` has them."""
 SIGNAL_NAMES: dict[Signal, str] = {
     "pixels": "picture",
     "texts": "caption",
@@ -88,6 +93,10 @@ def as_sentence(reasons: Sequence[Reason]) -> str:
     return " · ".join([*said, *(["against: " + ", ".join(against)] if against else [])])
 
 
+Level = Literal["strong", "fair", "weak"]
+"""How well a hit matches, compared with the best hits of queries that have a match."""
+
+
 @dataclass(frozen=True)
 class Hit:
     """One result.
@@ -104,6 +113,8 @@ class Hit:
         reasons: What each signal adds to the score, if `explain` was set.
         uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
             its score is then the cosine of the means minus half of both sums of variances. None for other models.
+        level: How well it matches, by the ranker of the index; None where the ranker has not learnt what a match
+            scores, or the query has other parts than text.
     """
 
     id: str
@@ -114,6 +125,7 @@ class Hit:
     probability: float | None = None
     reasons: list[Reason] = field(default_factory=list)
     uncertainty: float | None = None
+    level: Level | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `uncertainty` only if there is one.
@@ -334,6 +346,19 @@ class Answer:
         ]
         return pandas.DataFrame(rows)
 
+    def to_csv(self, file: str | Path, *, separator: Separator = "auto") -> None:
+        """Write the hits as CSV, for a spreadsheet; see `write_csv`.
+
+        Args:
+            file: The file; one that is there is replaced.
+            separator: "comma", "semicolon" or "tab"; "auto" for a semicolon where the locale writes a decimal comma.
+
+        Raises:
+            ArgumentError: For an unknown separator.
+            OutputError: If it cannot be written.
+        """
+        write_csv(file, [self], separator=separator)
+
     def text(self) -> str:
         """The answer for a terminal: whether anything matches, and the hits as a table with explanations.
 
@@ -375,3 +400,59 @@ class Answer:
                 f'{image}<figcaption style="font-size:85%"><b>{score}</b> {caption}</figcaption></figure>'
             )
         return "".join(f"<p>{escape(line)}</p>" for line in [*self.summary, *self.warnings]) + "".join(cards)
+
+
+def write_csv(file: str | Path, answers: Sequence[Answer], *, separator: Separator = "auto") -> None:
+    """Write the hits of some queries as CSV, for a spreadsheet: a row each, credit and licence beside it.
+
+    The columns are query, rank, id, file, captions, credit, licence, score, probability, and one for each field of the
+    metadata.
+
+    Args:
+        file: The file; one that is there is replaced.
+        answers: The answers.
+        separator: See `Answer.to_csv`.
+
+    Raises:
+        ArgumentError: For an unknown separator.
+        OutputError: If it cannot be written.
+    """
+    hits = [(answer, rank, hit) for answer in answers for rank, hit in enumerate(answer.hits, start=1)]
+    first = ["query", "rank", "id", "file", "captions", "credit", "licence", "score", "probability"]
+    fields = [
+        name for name in dict.fromkeys(name for *_, hit in hits for name in hit.metadata) if name not in first[:7]
+    ]
+    rows = [
+        [
+            _asked(answer),
+            rank,
+            hit.id,
+            hit.path,
+            hit.captions,
+            _field(hit.metadata, CREDIT),
+            _field(hit.metadata, LICENCE),
+            hit.score,
+            hit.probability,
+            *(_cell(hit.metadata.get(name)) for name in fields),
+        ]
+        for answer, rank, hit in hits
+    ]
+    write_spreadsheet(file, [*first, *fields], rows, separator=separator)
+
+
+def _asked(answer: Answer) -> str:
+    """The query as one cell."""
+    query = answer.request.get("query", {})
+    return str(query.get("text") or query.get("image") or ", ".join(map(str, query.get("like", ()))))
+
+
+def _field(metadata: Mapping[str, Any], names: Sequence[str]) -> SheetCell:
+    """The first of some fields that has a value, whatever its case."""
+    lower = {name.lower(): value for name, value in metadata.items()}
+    return next((_cell(lower[name]) for name in names if lower.get(name) not in (None, "")), None)
+
+
+def _cell(value: Any) -> SheetCell:
+    if isinstance(value, list | tuple):
+        return [str(own) for own in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)

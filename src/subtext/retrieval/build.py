@@ -33,6 +33,7 @@ from subtext.models.heads.gaussian import DistanceVectors
 from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
 from subtext.retrieval.journal import deleted_before, journal
+from subtext.retrieval.lists import listed_images, rename_images
 from subtext.retrieval.manifest import EncoderRecord, Manifest
 from subtext.retrieval.sentences import SentenceVectors
 from subtext.retrieval.stores.item import SIDES, Change, DerivedRow, DerivedSpace, IndexEntry, Side, StoredRow
@@ -243,6 +244,7 @@ def ingest(
     try:
         job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
         total, done, record = WriteCounts(), 0, writer.manifest.encoder
+        followed = dict[bytes, str]()
         sentences = None if record is None else SentenceVectors(record, writer.store.path, former, cache, note)
         chunks = _chunks(writer, pairs, again=again, only=only)
         embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache)
@@ -250,6 +252,10 @@ def ingest(
         embed.verify_files, linked = verify_files, set[str]() if unread is None else unread["texts"]
         if renames:
             embed.store, embed.absent = writer.store, _absent(writer, pairs, unread)
+            with writer.store.reading() as view:
+                named = listed_images(view)
+            absent = embed.absent.get("images", {})
+            followed = {content: own for content, ids in absent.items() for own in ids if own in named}
         prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
         for chunk, (new, vectors, amended, renamed) in prepared:
             side, rows = chunk.side, chunk.rows
@@ -269,6 +275,9 @@ def ingest(
             )
             done += chunk.count
             writer.put(change, job=job, done=done)
+            if side == "images":
+                # A saved list goes on with an image that only has another name.
+                rename_images(writer, {followed[own.content]: own.id for own in new if own.content in followed})
             changed = sum(not _is_touched(chunk.stored[entry.id], entry, side) for entry in amended)
             unchanged = len(rows) - len(new) - changed
             left_out = chunk.count - len(rows)

@@ -225,7 +225,7 @@ def changed_since(view: View, calibration: Counted) -> float:
     Returns:
         The larger fraction of both sides, 0 or more.
     """
-    shares = []
+    shares, view = [], view.whole
     for side in SIDES:
         before = calibration.counts[side]
         remaining = int(np.searchsorted(view.keys(side), calibration.last[side], side="right"))

@@ -19,7 +19,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError
 from subtext.ops import draw
 from subtext.ops.roc import reliability
-from subtext.retrieval.answer import Fit
+from subtext.retrieval.answer import Fit, Level
 from subtext.retrieval.calibration import (
     STALE,
     Calibration,
@@ -48,6 +48,8 @@ MAX_QUERIES = 4000
 """Queries of each modality; sampled where there are more."""
 THRESHOLD = 0.05
 """Share of answerable queries for which Subtext wrongly reports that nothing matches."""
+STRONG, FAIR = 0.7, 0.3
+"""Least percentiles of a strong and of a fair hit, among the best hits of queries that have a match."""
 PENALTY = 1e-3
 """L2 penalty of the logistic regression on standardised inputs, in units of one row."""
 TEMPERATURES = np.geomspace(0.005, 0.5, 24)
@@ -86,11 +88,14 @@ def sample(view: View, side: Side, count: int, *, seed: int = 0) -> NDArray[np.i
     Returns:
         At most `count` int64 keys, ascending.
     """
-    keys = view.keys(side)
+    keys, name = view.keys(side), f"sample of {count} {side} by {seed}"
     if len(keys) <= count:
         return keys
-    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: sample")[:, 0]
-    return np.sort(keys[np.argpartition(order, count)[:count]])
+    if name not in view.cache:
+        order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: sample")[:, 0]
+        view.cache[name] = np.sort(keys[np.argpartition(order, count)[:count]])
+    found: NDArray[np.int64] = view.cache[name]
+    return found
 
 
 @dataclass(frozen=True)
@@ -276,12 +281,28 @@ class Judgement:
         level: Level of the query; see `Evidence.level`.
         fit: Whether there is a good match.
         stale: Fraction of items that changed since the calibration if it is too large; else None.
+        best_scores: Quantiles, rising, of the best score of queries that have a match; empty where hits have no level.
     """
 
     direction: DirectionCalibration | None
     level: float
     fit: Fit
     stale: float | None
+    best_scores: Sequence[float] = ()
+
+    def levels(self, scores: NDArray[np.float32]) -> list[Level | None]:
+        """How hits with these scores compare with the best hits of queries that have a match.
+
+        Args:
+            scores: (T) scores of hits.
+
+        Returns:
+            (T) levels; None for each where the judgement has none.
+        """
+        if not self.best_scores:
+            return [None] * len(scores)
+        shares = [percentile_of(float(score), self.best_scores) for score in scores]
+        return ["strong" if share >= STRONG else "fair" if share >= FAIR else "weak" for share in shares]
 
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """(T) probabilities of hits with these scores.

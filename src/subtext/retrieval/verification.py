@@ -11,8 +11,9 @@ import numpy as np
 from subtext.errors import SearchIndexError
 from subtext.retrieval.calibration import stored_calibration
 from subtext.retrieval.journal import journal
+from subtext.retrieval.lists import damaged_lists
 from subtext.retrieval.ranker import stored_ranker
-from subtext.retrieval.stores.documents import CALIBRATION, RANKER
+from subtext.retrieval.stores.documents import CALIBRATION, LISTS, RANKER
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
 from subtext.retrieval.stores.item import DERIVED, SIDES, SPACES, side_of
 from subtext.retrieval.stores.registry import open_store, store_class
@@ -115,3 +116,5 @@ def _damaged_items(view: View, *, derived: bool) -> Iterator[IndexIssue]:
             stored_document(view)
         except SearchIndexError as problem:
             yield IndexIssue(document, str(problem))
+    if problem := damaged_lists(view):
+        yield IndexIssue(LISTS, problem)

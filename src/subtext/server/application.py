@@ -12,6 +12,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast, no_type_check
@@ -32,8 +33,10 @@ from subtext.data.text import cut_note
 from subtext.errors import ArgumentError, RequirementError
 from subtext.retrieval.condition import as_conditions, count_dates, is_of_dates, matching, places_by_date
 from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.lists import change_lists, new_list, stored_lists
 from subtext.retrieval.neighbours import refresh
 from subtext.retrieval.stores.item import Side, opposite
+from subtext.retrieval.stores.saved_lists import JUDGED, SavedList
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.traces import trace_name
 from subtext.server import schemas
@@ -451,6 +454,9 @@ def add_items(
 ) -> schemas.ChangeResult:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
     library, uploads = server.library(addition.index), []
+    if server.settings.where:
+        sentence = "this server shows a part of its libraries (--where), and adds nothing: an id may be taken unseen"
+        raise Refusal(HTTPStatus.FORBIDDEN, sentence)
     for item in addition.items:
         try:
             data = base64.b64decode(item.image, validate=True)
@@ -478,7 +484,7 @@ def delete_items(
 ) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
-    with changing(library.store, "delete", library.storage_dir) as writer:
+    with changing(library.store.whole, "delete", library.storage_dir) as writer:
         with library.store.reading() as view:
             known = view.resolve(deletion.target, deletion.ids)
             keys = view.keys_of(deletion.target, list(known.values()))
@@ -495,6 +501,139 @@ def delete_items(
     log_facts(request, {"index": library.name, "deleted": deleted})
     note = "deleted items disappear from results immediately; `subtext index compact` removes their vectors"
     return schemas.ChangeResult(index=library.name, image_count=counts["images"], text_count=counts["texts"], note=note)
+
+
+@items.get("/lists")
+def saved_lists(server: Access, form: Annotated[schemas.ListsQuery, QueryParameters()]) -> schemas.Lists:
+    """The saved lists of a library, the newest first."""
+    library = server.library(form.index)
+    with library.store.reading() as view:
+        found = stored_lists(view)
+    rows = [
+        schemas.ListSummary(name=one.name, link=one.link, items=len(one.ids), query=one.query, created=one.created)
+        for one in found
+    ]
+    return schemas.Lists(index=library.name, lists=rows)
+
+
+@items.get("/lists/{link}")
+def saved_list(
+    request: Request, server: Access, link: str, form: Annotated[schemas.ListsQuery, QueryParameters()]
+) -> schemas.ListOut:
+    """A saved list with its images."""
+    found = list_of(server.library(form.index), link)
+    log_facts(request, {"index": found.index, "list": link})
+    return found
+
+
+def list_of(library: Library, link: str) -> schemas.ListOut:
+    """A saved list.
+
+    Args:
+        library: The library.
+        link: Of the list.
+
+    Returns:
+        The list with its images.
+
+    Raises:
+        Refusal: If there is no such list.
+    """
+    with library.store.reading() as view:
+        one = next((one for one in stored_lists(view) if one.link == link), None)
+        if one is None:
+            raise _no_list()
+        keys = view.keys_of("images", one.ids)
+        found = view.items("images", [keys[name] for name in one.ids])
+    rows = [schemas.ItemOut.of(item, "images", library.store.manifest.root) for item in found]
+    return schemas.ListOut(
+        index=library.name,
+        name=one.name,
+        link=one.link,
+        ids=list(one.ids),
+        query=one.query,
+        created=one.created,
+        judged={kind: list(own) for kind, own in one.judged.items()},
+        items=rows,
+    )
+
+
+def _no_list() -> Refusal:
+    return Refusal(HTTPStatus.NOT_FOUND, "there is no such list in this library")
+
+
+def _require_images(library: Library, names: Sequence[str]) -> None:
+    """Require images that can be seen.
+
+    Raises:
+        Refusal: 404 for one that is not there.
+    """
+    with library.store.reading() as view:
+        missing = set(names) - view.keys_of("images", list(names)).keys()
+    if missing:
+        sentence = f"{len(missing)} of these images are not in this library; nothing was saved"
+        raise Refusal(HTTPStatus.NOT_FOUND, sentence)
+
+
+@changes.post(
+    "/lists", status_code=HTTPStatus.CREATED, dependencies=NO_PARAMETERS, openapi_extra=_body(schemas.NewList)
+)
+def save_list(
+    request: Request, server: Access, form: Annotated[schemas.NewList, Depends(_form(schemas.NewList))]
+) -> schemas.ListOut:
+    """Save a list of images under a link of its own."""
+    library = server.library(form.index)
+    judged = form.judged.model_dump()
+    _require_images(library, [*form.ids, *form.judged.like, *form.judged.not_like])
+    new = new_list(form.name, form.ids, form.query, judged)
+    with changing(library.store.whole, "list", library.storage_dir) as writer:
+        change_lists(writer, lambda lists: [*lists, new])
+    log_facts(request, {"index": library.name, "list": new.link})
+    return list_of(library, new.link)
+
+
+@changes.put("/lists/{link}", dependencies=NO_PARAMETERS, openapi_extra=_body(schemas.ListChange))
+def edit_list(
+    request: Request,
+    server: Access,
+    link: str,
+    form: Annotated[schemas.ListChange, Depends(_form(schemas.ListChange))],
+) -> schemas.ListOut:
+    """Change the name of a saved list, its images, its query or its judgements; what is left out stays."""
+    library = server.library(form.index)
+    list_of(library, link)  # Raises where there is none.
+    given = {"ids": form.ids} | ({} if form.judged is None else form.judged.model_dump())
+    _require_images(library, [name for ids in given.values() for name in ids or ()])
+
+    def edited(one: SavedList) -> SavedList:
+        with library.store.reading() as view:
+            there = view.keys_of("images", sorted(one.every_id))
+
+        def replaced(before: Sequence[str], ids: Sequence[str] | None) -> tuple[str, ...]:
+            # Images that are hidden from this server stay in the list.
+            return tuple(before if ids is None else dict.fromkeys([*ids, *(own for own in before if own not in there)]))
+
+        judged = {kind: replaced(one.judged.get(kind, ()), given.get(kind)) for kind in JUDGED}
+        ids = replaced(one.ids, given["ids"])
+        return replace(one, name=form.name or one.name, query=form.query or one.query, ids=ids, judged=judged)
+
+    with changing(library.store.whole, "list", library.storage_dir) as writer:
+        change_lists(writer, lambda lists: [edited(one) if one.link == link else one for one in lists])
+    log_facts(request, {"index": library.name, "list": link})
+    return list_of(library, link)
+
+
+@changes.delete("/lists/{link}")
+def delete_list(
+    request: Request, server: Access, link: str, form: Annotated[schemas.ListsQuery, QueryParameters()]
+) -> schemas.ListOut:
+    """Delete a saved list, and no image; the answer is what it was."""
+    library = server.library(form.index)
+    before = list_of(library, link)
+    with changing(library.store.whole, "list", library.storage_dir) as writer:
+        change_lists(writer, lambda lists: [one for one in lists if one.link != link])
+    log_facts(request, {"index": library.name, "list": link})
+    return before
 
 
 @about.get("/healthz", dependencies=NO_PARAMETERS)
@@ -589,7 +728,9 @@ def build(settings: Settings) -> FastAPI:
 
     app.add_middleware(Guard, state=state)
     described = app.openapi()
-    bodies: tuple[type[BaseModel], ...] = (schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest)
+    bodies: tuple[type[BaseModel], ...] = (
+        schemas.ScoreRequest, schemas.AddRequest, schemas.DeleteRequest, schemas.NewList, schemas.ListChange,
+    )  # fmt: skip
     forms: list[tuple[type[BaseModel], Literal["validation"]]] = [(form, "validation") for form in bodies]
     described["components"]["schemas"] |= models_json_schema(forms, ref_template=REFERENCE)[1]["$defs"]
     if not settings.read_token:

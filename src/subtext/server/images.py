@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from subtext.data.atomic import write_file
 from subtext.data.config import DataConfig
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import read_bytes, stored_size
+from subtext.data.image_files import Gap, picture_gap, read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval.build import WriteCounts, ingest
@@ -40,6 +40,13 @@ if TYPE_CHECKING:
 SIZES = (96, 320, 1280)
 """Pixels of the longer side: for a contact sheet, for a grid on a dense screen, and for one image."""
 SUFFIX = ".webp"
+NO_PICTURE: Mapping[Gap, str] = {
+    "no file": "no picture: this image was put in without a file (index update --data)",
+    "not there": "no picture: its file is not at its place, and no thumbnail is kept (index update --data --images)",
+    "outside": "no picture: its file lies outside the folders that are served (serve --image-folder)",
+    "unreadable": "no picture: the server may not read its file, or it is cut off",
+}
+"""Why an image is not shown, and the option that mends it."""
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 SPLIT = "added"
 LARGEST_FILE = 4
@@ -81,7 +88,7 @@ class Thumbnails:
         if not rows:
             raise Refusal(HTTPStatus.NOT_FOUND, "there is no such image in this library")
         name, path, content = rows[0].id, rows[0].path, rows[0].content
-        storage = storage_of(store, self.storage_dir)
+        storage = storage_of(store.whole, self.storage_dir)
         if storage is None:
             return self._encode(Path(store.manifest.root), path, size), True
         file = storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"
@@ -109,8 +116,9 @@ class Thumbnails:
         return data, True
 
     def _encode(self, root: Path, path: str | None, size: int) -> bytes:
-        if path is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, "this item has no image that can be shown")
+        if (gap := picture_gap(path, root, within=self.roots)) is not None:
+            raise Refusal(HTTPStatus.NOT_FOUND, NO_PICTURE[gap])
+        assert path is not None
         try:
             if (stored_size(path, root) or 0) > LARGEST_FILE * self._decoder.pixels:
                 sentence = "the image of this item is too large to be shown (--max-pixels)"

@@ -24,7 +24,7 @@ from subtext.text_helpers import json_text
 PATHS = frozenset(
     {
         "/", "/page", "/search", "/similar", "/score", "/items", "/item", "/thumbnail", "/fields", "/add", "/delete",
-        "/libraries", "/healthz", "/readyz", "/metrics", "/openapi.json",
+        "/lists", "/libraries", "/healthz", "/readyz", "/metrics", "/openapi.json",
     }
 )  # fmt: skip
 """Paths that are counted by name; all others count as "other"."""

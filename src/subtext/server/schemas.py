@@ -25,9 +25,10 @@ from pydantic import (
 from subtext.api.search import search
 from subtext.data.dates import read_date
 from subtext.errors import RequirementError
-from subtext.retrieval.answer import DateCounts, as_sentence
+from subtext.retrieval.answer import DateCounts, Level, as_sentence
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
+from subtext.retrieval.lists import MOST_IDS
 from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value
 from subtext.retrieval.stores.item import Item, Side
 from subtext.server.images import SIZES
@@ -77,6 +78,15 @@ ConditionText = Annotated[
     StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL),
     Field(json_schema_extra={"format": "condition"}),
 ]
+ListTitle = Annotated[
+    str,
+    StringConstraints(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
+    ),
+]
+"""What a list is called: one line that is not empty."""
 FieldName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=MAX_ID, pattern=NO_NULL),
@@ -293,6 +303,44 @@ class DeleteRequest(Form):
     keep_texts: bool = Field(False, description="Keep the texts that have no other image.")
 
 
+Ids = Annotated[list[Name], Field(max_length=MOST_IDS)]
+
+
+class Judged(Form):
+    """Images that were judged for the query of a list."""
+
+    like: Ids = []
+    not_like: Ids = []
+
+
+class ListsQuery(Form):
+    """The library whose lists are asked for."""
+
+    index: LibraryName = None
+
+
+class NewList(Form):
+    """A list of images to save."""
+
+    max_json = 20_000
+    index: LibraryName = None
+    name: ListTitle
+    ids: Ids
+    query: Words | None = Field(None, description="The query that found them.")
+    judged: Judged = Judged()
+
+
+class ListChange(Form):
+    """What changes in a saved list; what is left out stays."""
+
+    max_json = 20_000
+    index: LibraryName = None
+    name: ListTitle | None = None
+    ids: Ids | None = None
+    query: Words | None = None
+    judged: Judged | None = None
+
+
 class ErrorResponse(BaseModel):
     """Why a request was refused."""
 
@@ -306,6 +354,7 @@ class ItemOut(BaseModel):
     Attributes:
         score: In the unit of the answer.
         why: The reasons as one line; "" for none.
+        level: How well a hit matches, by the ranker of the library; None where it has not learnt what a match scores.
         probability: Of being a true match; None where the library is not calibrated for the query.
         uncertainty: Root mean square of the item's deviations, where the model compares distributions: the score is
             then one less half the expected squared distance; else None.
@@ -321,6 +370,7 @@ class ItemOut(BaseModel):
     uncertainty: float | None = None
     reasons: list[Reason] = []
     why: str = ""
+    level: Level | None = None
     captions: list[str]
     metadata: dict[str, Any]
     image_id: str | None = None
@@ -350,7 +400,7 @@ class ItemOut(BaseModel):
             shown.file = place.relative_to(os.path.normpath(root)).as_posix() if inside else place.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
-            shown.reasons, shown.why = item.reasons, as_sentence(item.reasons)
+            shown.reasons, shown.why, shown.level = item.reasons, as_sentence(item.reasons), item.level
         return shown
 
 
@@ -472,6 +522,54 @@ class ChangeResult(BaseModel):
     image_count: int
     text_count: int
     note: str
+
+
+class ListSummary(BaseModel):
+    """A saved list.
+
+    Attributes:
+        name: What people call it.
+        link: What it is asked for by.
+        items: Number of its images.
+        query: The query that found them; None for none.
+        created: When, in UTC.
+    """
+
+    name: str
+    link: str
+    items: int
+    query: str | None
+    created: str
+
+
+class Lists(BaseModel):
+    """The saved lists of a library, the newest first."""
+
+    index: str
+    lists: list[ListSummary]
+
+
+class ListOut(BaseModel):
+    """A saved list with its images.
+
+    Attributes:
+        name: What people call it.
+        link: What it is asked for by.
+        ids: Of its images, in their order.
+        query: The query that found them; None for none.
+        created: When, in UTC.
+        judged: "like" and "not_like" -> ids of images that were judged so for the query.
+        items: Its images.
+    """
+
+    index: str
+    name: str
+    link: str
+    ids: list[str]
+    query: str | None
+    created: str
+    judged: dict[str, list[str]]
+    items: list[ItemOut]
 
 
 class LibraryInfo(BaseModel):

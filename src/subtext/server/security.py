@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 BODIES, CLIENT_BODIES = 8, 4
 """Bodies of the largest size that a process holds at one time, in bytes; and of one client."""
-SMALL_BODIES = {"/score": 2**18, "/delete": 2**21}
-"""Bytes of a body, for routes that need few: a hundred, and a thousand, of the longest ids."""
+SMALL_BODIES = {"/score": 2**18, "/delete": 2**21, "/lists": 2**22}
+"""Bytes of a body, for routes that need few: a hundred, and a thousand, of the longest ids; 5,000 of common ones."""
 CLIENTS = 10_000
 """Clients whose rates are remembered; the least recent is forgotten first."""
 POLICY = (
@@ -53,7 +53,9 @@ UNLIMITED = ("/healthz",)
 PUBLIC = ("/", "/healthz", "/readyz")
 """What needs no token, beside the files of the page, /page/...: it holds nothing of a library."""
 CHANGES = ("/add", "/delete")
-"""What needs the token for changes."""
+"""What needs the token for changes; of `LISTS`, whatever is no GET."""
+LISTS = "/lists"
+"""Saved lists; behind it, and a slash, stands the link of one."""
 CHEAP, CHEAP_COST = ("/", "/thumbnail", "/readyz", "/metrics"), 0.05
 """Paths, beside /page/..., that count little: a page of results requests an image per hit."""
 
@@ -303,7 +305,7 @@ class Guard:
                 if not counts[share]:
                     del counts[share]
             seconds = time.perf_counter() - started
-            self.state.metrics.request("/page" if path.startswith("/page/") else path, answered["status"], seconds)
+            self.state.metrics.request(_route(path), answered["status"], seconds)
             line = {"method": scope["method"], "path": path[:200], "status": answered["status"]}
             line |= {"ms": round(1000 * seconds, 1), **facts}
             if self.state.settings.log_private:
@@ -335,13 +337,15 @@ class Guard:
         if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
             raise Refusal(HTTPStatus.FORBIDDEN, "this server answers no page of another site")
         scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        self.state.authorise(token.strip() if scheme.lower() == "bearer" else None, writes=path in CHANGES)
+        writes = path in CHANGES or (_route(path) == LISTS and scope["method"] not in ("GET", "HEAD"))
+        self.state.authorise(token.strip() if scheme.lower() == "bearer" else None, writes=writes)
 
     def _body_length(self, scope: Scope, path: str) -> int:
         """Bytes of the body; raises Refusal for one that is too large, or of another kind than the route takes."""
         headers = dict(scope["headers"])
         length = headers.get(b"content-length", b"0")
-        limit = self.bodies.get(path, 0) if scope["method"] == "POST" else 0
+        takes = scope["method"] == "POST" or (scope["method"] == "PUT" and _route(path) == LISTS)
+        limit = self.bodies.get(_route(path), 0) if takes else 0
         # A number of more digits than the limit is larger; int() would read them all.
         if not length.isdigit() or len(length) > 20 or int(length) > limit:
             raise _too_large(limit)
@@ -378,6 +382,12 @@ class Guard:
         except TimeoutError as problem:
             sentence = f"a request must arrive within {limits.body_seconds:g} s"
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence) from problem
+
+
+def _route(path: str) -> str:
+    """A path without what it names: a file of the page, or the link of a list."""
+    first = "/".join(path.split("/")[:2])
+    return first if first in ("/page", LISTS) else path
 
 
 def _busy(sentence: str) -> Refusal:

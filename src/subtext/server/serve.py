@@ -6,13 +6,17 @@ import os
 import socket
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import quote
 
 from subtext.api.options import Device, Quiet
 from subtext.errors import ArgumentError, RequirementError, Setting
 from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 from subtext.text_helpers import install_hint
+
+if TYPE_CHECKING:
+    from subtext.server.state import Library
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server stops."""
@@ -66,6 +70,12 @@ def serve(
     read_token_file: Annotated[
         str | Path | None, "File with the token that every request needs.", _FILE, OptionGroup("Access")
     ] = None,
+    where: Annotated[
+        tuple[str, ...],
+        "Condition on the metadata that every item must meet: others are not there; repeatable.",
+        Metavar("CONDITION"),
+        OptionGroup("Access"),
+    ] = (),
     max_body: Annotated[int, "MB per request.", Interval(1), _LIMITS] = 20,
     max_pixels: Annotated[int, "Million pixels per image.", Interval(1), _LIMITS] = 50,
     rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Interval(0), _LIMITS] = 20.0,
@@ -100,6 +110,7 @@ def serve(
         workers: Processes; 1 or more.
         token_file: File whose first line is the token for /add and /delete. Default: no changes allowed.
         read_token_file: File with the token that every request needs.
+        where: Conditions on the metadata that every item must meet: others are not there, and nothing can be added.
         max_body: MB per request; 1 or more.
         max_pixels: Million pixels per image; 1 or more.
         rate: Average requests per second and client; 0 for no limit.
@@ -151,6 +162,7 @@ def serve(
             port=port,
             allowed_hosts=allowed_host,
             workers=workers,
+            where=(where,) if isinstance(where, str) else tuple(where),
             token=_token(token_file, "token_file"),
             read_token=_token(read_token_file, "read_token_file"),
             image_folders=tuple(absolute(folder) for folder in image_folder),
@@ -179,7 +191,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
 
         from subtext.server.application import SETTINGS, build
         from subtext.server.monitoring import MULTIPROCESS
-        from subtext.server.state import ServerState
+        from subtext.server.state import ServerState, pictures_of
     except ModuleNotFoundError as problem:
         raise RequirementError(
             f"serving needs the package '{problem.name}', which is not installed; {install_hint('serve')}"
@@ -199,12 +211,14 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
     options = server_options(settings)
-    name = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
-    address = f"http://{name}:{settings.port}/ (Ctrl-C stops it)"
+    for name, pictures in pictures_of(settings).items():
+        if pictures.sentence:
+            say(f"{name}: {pictures.sentence}", quiet=quiet)
+    address = address_lines(settings)
     if settings.workers == 1:
         app = build(settings)
         state: ServerState = app.state.server
-        counts = ", ".join(f"{name}: {len(library.index):,} images" for name, library in state.libraries.items())
+        counts = ", ".join(_shown_counts(name, library) for name, library in state.libraries.items())
         say(f"{counts}\n{address}", quiet=quiet)
         uvicorn.Server(uvicorn.Config(app, **options)).run()
         return
@@ -215,6 +229,36 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         say(f"{names}: {settings.workers} processes\n{address}", quiet=quiet)
         target = "subtext.server.application:from_environment"
         uvicorn.run(target, factory=True, workers=settings.workers, **options)
+
+
+def _shown_counts(name: str, library: Library) -> str:
+    """How many images a library shows, and how many it hides."""
+    shown, total = len(library.index), library.store.whole.counts["images"]
+    return f"{name}: {shown:,} images" + (f" of {total:,}, the others hidden" if shown < total else "")
+
+
+def address_lines(settings: Settings) -> str:
+    """The addresses that a browser opens, for the terminal; a token stands behind the # of a link, which is never sent.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        A line for the page, and one for each token.
+    """
+    name = settings.host
+    if name in ("127.0.0.1", "::1"):
+        name = "localhost"
+    elif settings.allowed_hosts:
+        name = settings.allowed_hosts[0]  # It answers to no other name.
+    elif name in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+    name = f"[{name}]" if ":" in name and not name.startswith("[") else name
+    address = f"http://{name}:{settings.port}/"
+    lines = [f"{address} (Ctrl-C stops it)"]
+    lines += [f"{address}#token={quote(settings.token)} (for whoever may change it)"] if settings.token else []
+    lines += [f"{address}#token={quote(settings.read_token)} (for readers)"] if settings.read_token else []
+    return "\n".join(lines)
 
 
 def server_options(settings: Settings) -> dict[str, Any]:

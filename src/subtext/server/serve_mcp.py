@@ -76,6 +76,7 @@ def serve_mcp(
         device=choose_device(device),
         image_folders=tuple(absolute(folder) for folder in image_folder),
         storage_dir="" if storage_dir is None else absolute(storage_dir),
+        where=(where,) if isinstance(where, str) else tuple(where),
         log="",
         limits=Limits(pixels=max_pixels * 1_000_000, rate=rate),
     )
@@ -88,6 +89,6 @@ def serve_mcp(
         ) from problem
     state = ServerState(settings)
     try:
-        tool_server(state, where).run("stdio")
+        tool_server(state).run("stdio")
     finally:
         state.close()

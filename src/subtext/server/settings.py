@@ -51,6 +51,7 @@ class Settings:
         port: Port to listen on.
         allowed_hosts: Host names of allowed requests, besides those of this machine.
         workers: Number of processes.
+        where: Conditions on the metadata that every item meets; others are not there.
         token: Token for changes; "" allows none.
         read_token: Token for every request but those for the page's own files and for health; "" for no token.
         image_folders: Further folders whose images may be shown.
@@ -71,6 +72,7 @@ class Settings:
     port: int = 8000
     allowed_hosts: tuple[str, ...] = ()
     workers: int = 1
+    where: tuple[str, ...] = ()
     token: str = ""
     read_token: str = ""
     image_folders: tuple[str, ...] = ()

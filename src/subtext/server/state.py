@@ -19,13 +19,16 @@ from subtext.api.load import open_run
 from subtext.api.search import open_index
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
+from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.manifest import Revision
+from subtext.retrieval.pictures import MissingPictures, missing_pictures
 from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.registry import store_class
+from subtext.retrieval.stores.registry import open_store, store_class
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import ADDED, remove_traces
+from subtext.retrieval.visible import VisibleStore
 from subtext.server.decoding import Decoder
 from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
@@ -278,6 +281,42 @@ class Batcher:
         return batch
 
 
+def image_roots(store: Store, home: Path | None, more: Sequence[str]) -> list[Path]:
+    """The folders whose images may be shown.
+
+    Args:
+        store: The index.
+        home: Folder of its uploads; None for none.
+        more: Further folders.
+
+    Returns:
+        Resolved paths.
+    """
+    added = [] if home is None else [home / ADDED]
+    return [folder.resolve() for folder in (Path(store.manifest.root), *added, *map(Path, more))]
+
+
+def pictures_of(settings: Settings) -> dict[str, MissingPictures]:
+    """The images of each index that have no picture to show; no model is opened.
+
+    Args:
+        settings: The settings of the server.
+
+    Returns:
+        Name of the library -> the counts.
+    """
+    found = {}
+    for index in settings.indexes:
+        whole, name = open_store(index), store_class(index).name_of(index)
+        conditions = as_conditions(settings.where, certain=True)
+        store = VisibleStore(whole, conditions) if conditions else whole
+        storage = Path(settings.storage_dir) / name if settings.storage_dir else None
+        home = Path(whole.path) if isinstance(whole, Folder) else storage
+        roots = image_roots(store, home, settings.image_folders)
+        found[name] = missing_pictures(store, within=roots, storage=storage)
+    return found
+
+
 class Library:
     """An index that is served, opened again when it changes, with its thumbnails, uploads and query batches.
 
@@ -300,7 +339,7 @@ class Library:
         self._checked = time.monotonic()
         self._swept: Revision | None = None
         self._reopening = threading.Lock()
-        store, limits = self._index.store, settings.limits
+        store, limits = self._index.store.whole, settings.limits
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
@@ -314,11 +353,13 @@ class Library:
         """The index that is now at its place, and what depends on it."""
         index = self._open()
         store = index.store
+        if conditions := as_conditions(self._settings.where, certain=True):
+            index = Index(VisibleStore(store, conditions), index.model)
         storage_of(store, self.storage_dir)  # Raises for an index with links in it.
         self.home = Path(store.path) if isinstance(store, Folder) else self.storage_dir
-        added = [] if self.home is None else [self.home / ADDED]
-        folders = [Path(store.manifest.root), *added, *map(Path, self._settings.image_folders)]
-        self.thumbnails = Thumbnails(folders, self.storage_dir, self._decoder)
+        self.thumbnails = Thumbnails(
+            image_roots(store, self.home, self._settings.image_folders), self.storage_dir, self._decoder
+        )
         return index
 
     @property
@@ -350,7 +391,7 @@ class Library:
 
     @property
     def store(self) -> Store:
-        """The index's store."""
+        """The index's store, to read; what changes it takes the whole one (`Store.whole`)."""
         return self.index.store
 
     def sweep(self, deleted: Mapping[str, Sequence[str]]) -> None:
@@ -359,7 +400,7 @@ class Library:
         Args:
             deleted: See `remove_traces`; the index names their texts, and other deleted items.
         """
-        store = self._index.store
+        store = self._index.store.whole
         if self.storage_dir is not None and not isinstance(store, Folder):
             with store.reading() as view:
                 hashes = [bytes(digest).hex() for (digest,) in view.records("deleted")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin
@@ -52,7 +52,8 @@ def command(function: Callable[P, T] | None = None, *, defaults: Mapping[str, An
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{function.__name__}: {_advice(checked, kwargs) or error}") from None
+            advice = _advice(checked, kwargs) or _named_advice(checked, args, kwargs)
+            raise TypeError(f"{function.__name__}: {advice or error}") from None
         for field in fields_of(checked):
             if not field.owner and bound.arguments.get(field.name) is not None:
                 bound.arguments[field.name] = field.check(bound.arguments[field.name])
@@ -125,6 +126,27 @@ def _object(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
         if key not in known:
             raise ArgumentError(did_you_mean(f"field of {name}", key, known))
     return kind(**values)
+
+
+def _named_advice(function: Callable[..., Any], args: Sequence[Any], arguments: Mapping[str, Any]) -> str:
+    """What to do about arguments without a name that need one; empty where there are none."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return ""
+    unnamed = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    if len(args) <= len(unnamed):
+        return ""
+    following = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in arguments
+    ]
+    needed = [one.name for one in parameters if one.name in following and one.default is one.empty]
+    shown = ", ".join([*unnamed, *(f"{name}=..." for name in (needed or following)[: len(args) - len(unnamed)])])
+    return (
+        f"{args[len(unnamed)]!r:.60} needs the name of its argument; {' and '.join(unnamed) or 'nothing'} alone may go "
+        f"without; write {getattr(function, '__name__', 'it')}({shown})"
+    )
 
 
 def _advice(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:

@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 
 _LOADED = {
-    name: type(name, (), {"__module__": "builtins"}) for name in ("Dataset", "Rows", "Arrays", "Setup", "BuildContext")
+    name: type(name, (), {"__module__": "builtins"})
+    for name in ("Dataset", "Rows", "Arrays", "Model", "EmbeddedDataset", "Setup", "BuildContext")
 }
 """Stand in evaluated annotations for classes that are imported for type checkers alone."""
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 import time
@@ -15,7 +16,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
-from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
+from subtext.api.index.maintain import (
+    IndexReport,
+    advice,
+    items_counted,
+    names_learnt,
+    names_of,
+    recorded_sources,
+    vector_shape,
+)
 from subtext.api.load import (
     EvaluationSubject,
     LoadedRun,
@@ -39,7 +48,7 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
-from subtext.data.objects import Rows
+from subtext.data.objects import Arrays, Rows
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import each_once, meter, say, with_progress
 from subtext.report.text_table import Report
@@ -51,9 +60,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from subtext.api.embed import EmbeddedDataset
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
-    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import EncoderRecord, Manifest
@@ -202,7 +211,7 @@ def build_index(
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
         text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
-            sentence encoder, or none. Default: starter where it is installed and the data have texts.
+            sentence encoder, or none. Default: starter where it is installed.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
             embedding.
@@ -486,6 +495,7 @@ def move_index(
     """
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
+    from subtext.retrieval.lists import copy_lists
     from subtext.retrieval.machine_texts import copy_machine_texts
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
@@ -523,6 +533,7 @@ def move_index(
             "that it was made of; add them again from one, or drop them (--drop-missing)"
         )
     with new.writing("move") as writer:
+        copy_lists(store, writer)
         writer.compact_large()
         refresh_spaces(writer, quiet=work.quiet)
         refresh_ranker(writer, opened, step.sources, quiet=work.quiet)
@@ -792,7 +803,7 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
             return
         if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
             return
-        used, note = _names_learnt(opened.record, sources)
+        used, note = names_learnt(opened.record, sources)
         found = fit_made(view, embedders_of(writer.store, opened.model), used, note=note)
     store_ranker(writer, found)
     said = found.about.get("note", "")
@@ -801,16 +812,6 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         say(f"note: evidence is weighed by {count:,} queries made of its texts{said and '; '}{said}", quiet=quiet)
     else:
         say(f"note: evidence has {said}", quiet=quiet)
-
-
-def _names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
-    """Names of what a model was trained on, None for everything; and a note where nobody can say."""
-    if record is None:
-        return set(), ""
-    try:
-        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
-    except (DataError, RequirementError) as problem:
-        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
 
 
 def interrupted_build(index: str | Path) -> Store | None:
@@ -1176,7 +1177,12 @@ class VectorFile:
 @command
 def import_index(
     index: IndexArgument,
-    vectors: Annotated[str | Path, "An .npz or .parquet of vectors.", OptionGroup("Index"), Metavar("VECTORS")],
+    vectors: Annotated[
+        str | Path | EmbeddedDataset | Arrays,
+        "An .npz or .parquet of vectors.",
+        OptionGroup("Index"),
+        Metavar("VECTORS"),
+    ],
     *,
     data: Annotated[
         str | Path | Dataset | None,
@@ -1201,11 +1207,13 @@ def import_index(
 
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
     text_groups (optional), images and texts of the same group are linked. Without `run` and `model`, searches with
-    words are not possible.
+    words are not possible. In Python, `vectors` are also what `embed` returned, or arrays and tensors.
 
     Args:
         index: Folder of an index, or its address.
-        vectors: An .npz or .parquet of vectors.
+        vectors: An .npz or .parquet of vectors; or what `embed` returned, with its data; or arrays or tensors by the
+            names of the file, {"image_ids": [...], "image_vectors": array}, also of both sides; or of images alone,
+            (array, ids) or {id: vector}.
         data: Data set with paths, texts and metadata of the items.
         images: Folder of relative image paths.
         run: Run whose model computed the vectors.
@@ -1227,10 +1235,14 @@ def import_index(
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
-    file = Path(vectors)
+    file = Path(vectors) if isinstance(vectors, str | os.PathLike) else None
     named = None if run is None and model is None and text_prompt is None else ModelSource.of(run, model, text_prompt)
-    content = read_vectors(file)
     dataset = None
+    if file is not None:
+        content = read_vectors(file)
+    else:
+        content = vectors_of(vectors)
+        dataset = getattr(vectors, "dataset", None)
     if data is not None:
         dataset = DataConfig.of(data, images).read(need_pairs=False)
     opened, manifest = _manifest(content, named, dataset, file)
@@ -1250,7 +1262,7 @@ def import_index(
     with store.writing("import") as writer:
         total, record = sum(map(len, content.ids.values())), writer.manifest.encoder
         sentences = None if record is None else SentenceVectors(record, writer.store.path)
-        job = writer.begin("import", source={"file": str(file.resolve())}, total=total)
+        job = writer.begin("import", source=_import_source(file, content), total=total)
         for side in SIDES:
             _put(writer, side, content, dataset, job, sentences)
         if sentences is not None:
@@ -1266,6 +1278,17 @@ def import_index(
     return IndexReport(str(store.path), (line, *advice(store)), counts)
 
 
+COLUMNS = tuple(f"{modality}_{column}" for modality in ("image", "text") for column in ("ids", "vectors", "groups"))
+"""Arrays of a file of vectors."""
+
+
+def _import_source(file: Path | None, content: VectorFile) -> dict[str, str]:
+    """Where vectors come from, for the journal; of objects a digest of their ids, by which the job is known again."""
+    if file is not None:
+        return {"file": str(file.resolve())}
+    return {"objects": hashlib.blake2b(json.dumps(content.ids).encode(), digest_size=16).hexdigest()}
+
+
 def read_vectors(file: Path) -> VectorFile:
     """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one.
 
@@ -1279,18 +1302,70 @@ def read_vectors(file: Path) -> VectorFile:
         DataError: If the file is missing or has another layout, or its vectors are zero or not finite numbers of one
             width.
     """
-    import numpy as np
-
-    from subtext.data.arrays import LARGEST, NUMBERS, as_float32, ids_of_array, open_npz, unusable
-    from subtext.data.rows import id_error
-    from subtext.retrieval.stores.item import SIDES, has_direction
+    from subtext.data.arrays import open_npz
 
     if not file.is_file():
         raise DataError(f"an import needs a file of vectors; {file} is not there")
     if file.suffix not in (".npz", ".parquet"):
         raise DataError(f"an import needs an .npz or a .parquet as `subtext embed` writes them; it got {file.name}")
-    names = [f"{modality}_{column}" for modality in ("image", "text") for column in ("ids", "vectors", "groups")]
-    columns: dict[str, Any] = open_npz(file, names) if file.suffix == ".npz" else _parquet(file)
+    columns: dict[str, Any] = open_npz(file, COLUMNS) if file.suffix == ".npz" else _parquet(file)
+    return _checked_vectors(columns, str(file))
+
+
+def vectors_of(value: Any) -> VectorFile:
+    """The vectors of what `embed` returned, or of arrays or tensors with ids.
+
+    Args:
+        value: See `import_index`.
+
+    Returns:
+        Ids, vectors and groups of each side.
+
+    Raises:
+        ArgumentError: If it is none of these.
+        DataError: As `read_vectors`.
+    """
+    import numpy as np
+
+    from subtext.data.objects import named_arrays, to_array
+
+    if isinstance(value, Mapping) and (known := [name for name in value if name in COLUMNS]):
+        if others := [str(name) for name in value if name not in COLUMNS]:
+            raise ArgumentError(
+                f"vectors needs arrays called {', '.join(COLUMNS)}; it got {', '.join(others)}, too; leave them out",
+                field="vectors",
+            )
+        columns = {name: to_array(value[name], f"vectors: '{name}'", field="vectors") for name in known}
+    else:
+        columns = named_arrays(value, "vectors")
+        if "vectors" in columns:
+            if "ids" not in columns:
+                raise ArgumentError(
+                    "vectors needs the ids of its rows: (array, ids), {id: vector}, or {'image_ids': [...], "
+                    "'image_vectors': array}; it got an array alone",
+                    field="vectors",
+                )
+            columns = {"image_ids": columns["ids"], "image_vectors": columns["vectors"]}
+        if (pairs := getattr(value, "dataset", None)) is not None:
+            columns |= {"image_groups": pairs.images.groups, "text_groups": pairs.texts.groups}
+    for name in ("image_ids", "text_ids"):
+        if name in columns and columns[name].dtype.kind in "iu":
+            columns[name] = columns[name].astype(str)
+    return _checked_vectors({name: np.asarray(array) for name, array in columns.items()}, "vectors")
+
+
+def _checked_vectors(columns: Mapping[str, Any], file: str) -> VectorFile:
+    """The arrays of a file, or of objects; `file` is for messages.
+
+    Raises:
+        DataError: If they have another layout, or vectors are zero or not finite numbers of one width.
+    """
+    import numpy as np
+
+    from subtext.data.arrays import LARGEST, NUMBERS, as_float32, ids_of_array, unusable
+    from subtext.data.rows import id_error
+    from subtext.retrieval.stores.item import SIDES, has_direction
+
     content = VectorFile()
     for side, modality in zip(SIDES, ("image", "text"), strict=True):
         if f"{modality}_ids" not in columns:
@@ -1348,7 +1423,7 @@ def _parquet(file: Path) -> dict[str, Any]:
 
 
 def _manifest(
-    content: VectorFile, named: ModelSource | None, pairs: Dataset | None, file: Path
+    content: VectorFile, named: ModelSource | None, pairs: Dataset | None, file: Path | None
 ) -> tuple[Model | None, Manifest]:
     """The model that made these vectors, where it is named, and the manifest of an index of them."""
     from subtext.models.similarity.probabilistic import ClosedFormDistance
@@ -1357,7 +1432,7 @@ def _manifest(
 
     width = next(iter(content.vectors.values())).shape[2]
     views: dict[str, int] = {side: content.vectors[side].shape[1] if side in content.vectors else 1 for side in SIDES}
-    root, source = Path() if pairs is None else pairs.root, {"file": str(file.resolve())}
+    root, source = Path() if pairs is None else pairs.root, _import_source(file, content)
     if named is None:
         return None, new_manifest(None, views=views, width=width, root=root, source=source)
     opened, record = named.open()
@@ -1367,7 +1442,7 @@ def _manifest(
             "writes means beside uncertainties; build the index from the run (subtext index build)"
         )
     model, pretrained = opened.to_indexable("an index"), named.recorded()
-    _require_model(content, model, pairs, named, file)
+    _require_model(content, model, pairs, named, "vectors" if file is None else str(file))
     return model, new_manifest(
         model,
         views=views,
@@ -1384,7 +1459,7 @@ CHECKED, ALIKE = 16, 0.9
 """Texts that are compared, and the least cosine of an imported vector and the model's own."""
 
 
-def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, named: ModelSource, file: Path) -> None:
+def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, named: ModelSource, file: str) -> None:
     """Require that a model gives vectors of the width of those in a file, and the same ones for some of its texts."""
     import numpy as np
 

@@ -17,11 +17,12 @@ from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
 from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, table
-from subtext.settings import Metavar, OptionGroup, command
+from subtext.settings import Flag, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
+    from subtext.models.checkpoint import Record
     from subtext.retrieval.calibration import Calibration
     from subtext.retrieval.manifest import Manifest
     from subtext.retrieval.ranker import Ranker
@@ -486,6 +487,7 @@ def advice(store: Store) -> list[str]:
     Returns:
         A sentence per recommended step; empty if there is none.
     """
+    from subtext.retrieval.pictures import missing_pictures
     from subtext.retrieval.stores.item import SIDES
 
     with store.reading() as view:
@@ -504,8 +506,10 @@ def advice(store: Store) -> list[str]:
                 reasons.append(f"{side} lie in {facts['segments'][side]} segments")
         if facts["earlier_stores"] and os.access(store.path, os.W_OK):
             reasons.append(f"vectors of an earlier model are still there ({', '.join(facts['earlier_stores'])})")
+    pictures = missing_pictures(store).sentence
     command = f"`subtext index compact {shlex.quote(str(store.path))}`"
-    return [f"{command} is worth while: {'; '.join(reasons)}"] if reasons else []
+    steps = [f"{command} is worth while: {'; '.join(reasons)}"] if reasons else []
+    return [*steps, *([pictures] if pictures else [])]
 
 
 def vector_shape(manifest: Manifest) -> str:
@@ -624,8 +628,10 @@ class CalibrationReport(Report):
 @command(defaults=DEFAULTS)
 def calibrate_index(
     index: IndexArgument,
+    data: Annotated[
+        str | Path | Dataset | Rows, "Data set of the held-out pairs.", Flag("--data"), _HELD_OUT_PAIRS, Metavar("DATA")
+    ],
     *,
-    data: Annotated[str | Path | Dataset | Rows, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
         bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS
@@ -685,11 +691,36 @@ def calibrate_index(
         for side, direction in calibration.directions.items()
     ]
     plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
-    return CalibrationReport(str(store.path), plot, calibration, _teach(store, opened, calibration, source, seed))
+    return CalibrationReport(
+        str(store.path), plot, calibration, _teach(store, opened, work.sources, calibration, source, seed)
+    )
+
+
+def names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
+    """Names of what a model was trained on.
+
+    Args:
+        record: Of its training; None for a pretrained model.
+        sources: Where the data are now.
+
+    Returns:
+        The names, None for everything; and a note where nobody can say.
+    """
+    if record is None:
+        return set(), ""
+    try:
+        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
+    except (DataError, RequirementError) as problem:
+        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
 
 
 def _teach(
-    store: Store, opened: LoadedRun, calibration: Calibration, source: Mapping[str, Any], seed: int
+    store: Store,
+    opened: LoadedRun,
+    sources: DataConfig,
+    calibration: Calibration,
+    source: Mapping[str, Any],
+    seed: int,
 ) -> Ranker | None:
     """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
     from subtext.data.features import FeatureInput
@@ -699,9 +730,11 @@ def _teach(
     if isinstance(opened.model.text.input_spec, FeatureInput):
         return None
     with store.reading() as view:
-        ranker = fit_given(view, opened.pairs, embedders_of(store, opened.model), data=source, seed=seed)
+        used, note = names_learnt(opened.record, sources)
+        ranker = fit_given(view, opened.pairs, embedders_of(store, opened.model), used, data=source, seed=seed)
     if ranker is None:
         return None
+    ranker = replace(ranker, about={**ranker.about, "note": note})
     pixels = calibration.directions.get("images")
     if ranker.direction is not None and pixels is not None:
         errors = [own.metrics["calibration_error"] for own in (ranker.direction, pixels)]

@@ -54,21 +54,23 @@ async function send(path, options) {
   }
 }
 
-// An answer as JSON. A busy server is asked again after the seconds that it names; onBusy(seconds) is called then.
-export async function fetchJson(path, values = {}, { body, kind, signal, onBusy } = {}) {
-  const options = { signal };
-  if (body !== undefined) Object.assign(options, { method: "POST", body, headers: { "Content-Type": kind } });
-  const address = `${path}?${queryString(values)}`;
+// An answer as JSON. A busy server is asked again after the seconds that it names; onBusy(seconds) is called then. Without
+// `ask` a missing token is an error like any other: what changes a library is offered otherwise to those who have none.
+export async function fetchJson(path, values = {}, { method, body, kind, signal, onBusy, ask = true } = {}) {
+  const options = { signal, method: method || (body === undefined ? "GET" : "POST") };
+  if (body !== undefined) Object.assign(options, { body, headers: { "Content-Type": kind } });
+  const query = queryString(values);
+  const address = query ? `${path}?${query}` : path;
   for (let attempt = 0; ; attempt += 1) {
     const answer = await send(address, options);
-    if (answer.ok) return answer.json();
+    if (answer.ok) return answer.status === 204 ? null : answer.json();
     const retryAfter = Number(answer.headers.get("Retry-After")) || null;
     if ((answer.status === 429 || answer.status === 503) && retryAfter !== null && attempt < MAX_RETRIES) {
       onBusy?.(retryAfter);
       await wait(retryAfter, signal);
       continue;
     }
-    if (answer.status === 401) {
+    if (answer.status === 401 && ask) {
       await requestToken();
       continue;
     }
@@ -81,25 +83,46 @@ export async function fetchJson(path, values = {}, { body, kind, signal, onBusy 
 // Show the image of an item in an <img>. With a token it is fetched, as an address cannot hold one.
 export async function showThumbnail(image, id, size, index) {
   const address = `thumbnail?${queryString({ id, size, index })}`;
-  image.addEventListener("error", () => showNone(image), { once: true });
   if (!token()) {
+    image.addEventListener("error", () => explain(image, address), { once: true });
     image.src = address;
     return;
   }
   try {
     const answer = await send(address, {});
-    if (!answer.ok) throw new RequestError(answer.status, "no picture", null);
+    if (!answer.ok) throw new RequestError(answer.status, (await answer.json()).error, null);
     const objectUrl = URL.createObjectURL(await answer.blob());
     image.addEventListener("load", () => URL.revokeObjectURL(objectUrl), { once: true });
+    image.addEventListener("error", () => showNone(image, "This browser cannot show it."), { once: true });
     image.src = objectUrl;
-  } catch {
-    showNone(image);
+  } catch (error) {
+    showNone(image, error.message);
   }
 }
 
-function showNone(image) {
+// An <img> does not say why it shows nothing: the address is asked again for the sentence of the server.
+async function explain(image, address) {
+  let reason = "This browser cannot show it.";
+  try {
+    const answer = await send(address, {});
+    if (!answer.ok) reason = (await answer.json()).error || reason;
+  } catch (error) {
+    reason = error instanceof RequestError ? error.message : reason;
+  }
+  showNone(image, reason);
+}
+
+function showNone(image, reason) {
+  image.replaceWith(noPicture(reason));
+}
+
+// What stands in the place of a picture, and why there is none.
+export function noPicture(reason) {
   const note = document.createElement("span");
   note.className = "none";
-  note.textContent = "no picture";
-  image.replaceWith(note);
+  const why = document.createElement("small");
+  why.textContent = reason.charAt(0).toUpperCase() + reason.slice(1);
+  note.title = why.textContent;
+  note.append("No picture", why);
+  return note;
 }

@@ -1,11 +1,9 @@
 // Kept in this browser alone: selected items until the tab is closed, judgements until they are cleared.
 
-import { caption } from "./card.js";
+import { caption, lastPart, plain, valueIn } from "./labels.js";
 
 const VOTES = "subtext.votes";
 const CHOSEN = "subtext.chosen";
-const CREDIT = ["credit", "byline", "photographer", "author", "artist", "creator", "source"];
-const LICENCE = ["licence", "license", "rights", "copyright", "usage_terms"];
 
 // Objects without a prototype: an item may be called __proto__.
 const withoutPrototype = (_, value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.assign(Object.create(null), value) : value);
@@ -34,23 +32,32 @@ export class Selection {
     save(sessionStorage, CHOSEN, Object.fromEntries(this.chosen));
   }
 
+  // All of some items, each with its library.
+  add(rows, query) {
+    for (const { item, index } of rows) if (!this.isSelected(item, index)) this.chosen.set(this.key(item, index), { item, index, query });
+    save(sessionStorage, CHOSEN, Object.fromEntries(this.chosen));
+  }
+
   clear() {
     this.chosen.clear();
     save(sessionStorage, CHOSEN, {});
   }
 
-  // A second vote of the same kind takes the first one back.
-  vote(item, value, index, query, target) {
+  // Keep a judgement: 1, 0, or null for none any more.
+  vote(id, value, index, query, target) {
     const name = `${index}\n${target}\n${query}`;
     const entry = this.votes[name] || { index, target, query, items: Object.create(null) };
-    if (entry.items[item.id] === value) delete entry.items[item.id];
-    else entry.items[item.id] = value;
+    if (value === null) delete entry.items[id];
+    else entry.items[id] = value;
     if (Object.keys(entry.items).length) this.votes[name] = entry;
     else delete this.votes[name];
     save(localStorage, VOTES, this.votes);
   }
 
-  voteOf(item, index, query, target) { return this.votes[`${index}\n${target}\n${query}`]?.items[item.id]; }
+  forget() {
+    this.votes = {};
+    save(localStorage, VOTES, this.votes);
+  }
 
   get judged() { return Object.values(this.votes).reduce((sum, entry) => sum + Object.keys(entry.items).length, 0); }
 
@@ -72,7 +79,7 @@ export class Selection {
     const first = ["library", "id", "file", "captions", "credit", "licence", "score", "query"];
     const more = [...new Set(rows.flatMap(({ item }) => Object.keys(item.metadata)))].filter((name) => !first.includes(name));
     const lines = rows.map(({ item, index, query }) => [
-      index, item.id, item.file, item.captions.join(" | "), pick(item, CREDIT), pick(item, LICENCE), item.score ?? "", query,
+      index, item.id, item.file, item.captions.join(" | "), valueIn(item, "credit"), valueIn(item, "licence"), item.score ?? "", query,
       // A field may be called as what every object has, such as __proto__.
       ...more.map((name) => (Object.hasOwn(item.metadata, name) ? plain(item.metadata[name]) : "")),
     ]);
@@ -80,14 +87,7 @@ export class Selection {
   }
 }
 
-export function pick(item, names) {
-  const lower = Object.fromEntries(Object.entries(item.metadata).map(([name, value]) => [name.toLowerCase(), value]));
-  return plain(names.map((name) => lower[name]).find((value) => value !== undefined && value !== null && value !== ""));
-}
-
-export const credit = (item) => [pick(item, CREDIT), pick(item, LICENCE)].filter(Boolean).join(", ");
-
-const plain = (value) => (value === undefined || value === null ? "" : Array.isArray(value) ? value.join("; ") : String(value));
+export const credit = (item) => [valueIn(item, "credit"), valueIn(item, "licence")].filter(Boolean).join(", ");
 
 // A cell that a spreadsheet would take for a formula begins with an apostrophe; some read full-width signs as signs, too.
 function cell(value) {
@@ -126,7 +126,7 @@ export async function contactSheet(rows, load) {
     lines(pen, caption(item), width, 2).forEach((line, row) => pen.fillText(line, left, top + 242 + 19 * row));
     pen.fillStyle = "#59616c";
     pen.font = "12px sans-serif";
-    pen.fillText(lines(pen, [item.file || item.id, credit(item)].filter(Boolean).join(" · "), width, 1)[0] || "", left, top + 284);
+    pen.fillText(lines(pen, [lastPart(item.file || item.id), credit(item)].filter(Boolean).join(" · "), width, 1)[0] || "", left, top + 284);
   }
   return new Promise((done) => { canvas.toBlob(done, "image/png"); });
 }
