@@ -184,7 +184,7 @@ def interpolated(name: str, out: Path, seed: int) -> dict[str, Any]:
         general_split=DATA[GENERAL][2],
         quiet=True,
     )
-    test, pairs = {}, st.read(source.data, images=source.images).split(reported)
+    test, pairs = {}, st.read(folder / "captions.jsonl", images=folder / images).split(reported)
     for share in sorted({0.0, 0.5, 1.0, found.share}):
         opened = st.open_run(run.path)
         scale_updates(opened.model, share)
