@@ -43,7 +43,7 @@ from subtext.evaluation.metrics import metrics_of
 from subtext.recipes.methods.soft_labels.teachers import image_vectors, text_vectors
 
 HOST = Recipe("dual", text_mlp=True, embed_dim=256, batch_size=256, epochs=12)
-RATES = (1e-3, 2e-3, 4e-3, 8e-3)
+RATES = (4e-3, 8e-3, 1.6e-2, 3.2e-2)
 ACROSS, WITHIN = 0.1, 0.5
 """Published weights of the host CLIP."""
 SCALES = (1, 256)
@@ -184,7 +184,7 @@ def interpolated(name: str, out: Path, seed: int) -> dict[str, Any]:
         general_split=DATA[GENERAL][2],
         quiet=True,
     )
-    test, pairs = {}, st.read(source.data, images=source.images).split(reported)
+    test, pairs = {}, st.read(folder / "captions.jsonl", images=folder / images).split(reported)
     for share in sorted({0.0, 0.5, 1.0, found.share}):
         opened = st.open_run(run.path)
         scale_updates(opened.model, share)

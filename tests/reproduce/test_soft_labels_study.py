@@ -8,6 +8,7 @@ from pathlib import Path
 import made_data
 import numpy as np
 import pytest
+from PIL import Image
 
 import subtext as st
 from reproduce.studies import soft_labels
@@ -59,7 +60,10 @@ def test_interval_is_by_t_over_seeds() -> None:
 @pytest.mark.slow
 def test_rows_are_searched_then_trained_and_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made_data.write(tmp_path / "data" / "openstax")
-    (tmp_path / "data" / "openstax" / "pairs.jsonl").rename(tmp_path / "data" / "openstax" / "captions.jsonl")
+    folder = tmp_path / "data" / "openstax"
+    (folder / "pairs.jsonl").rename(folder / "captions.jsonl")
+    for number, line in enumerate((folder / "captions.jsonl").read_text().splitlines()):
+        Image.new("RGB", (16, 16), (4 * number, 9, 9)).save(folder / json.loads(line)["image"])
     monkeypatch.setenv("SUBTEXT_DATA", str(tmp_path / "data"))
     rng = np.random.default_rng(0)
 
