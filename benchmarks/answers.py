@@ -4,7 +4,9 @@
 
 `flickr8k`: 300 photographs of val become a folder without texts, and `subtext index build --model starter` an index.
 Each photograph's first caption is a query; it is answered if the photograph is among the first ten. The cache of
-encoders' outputs is empty at the start, in a folder of its own: the time to build is that of a newcomer.
+encoders' outputs is empty at the start, in a folder of its own: the time to build is that of a newcomer. Also: whether
+"nothing here fits" could be told on such a folder by the level of a query alone, against the levels of 200 everyday
+captions, whichever the photographs are; captions of COCO about rooms and food, without people, have no right answer.
 
     SUBTEXT_DATA=... python -m benchmarks.answers --data openstax --json
 
@@ -15,6 +17,11 @@ images of train are there with their captions in both: they lend texts, and are 
 
 Each is measured: every signal alone, fixed weights, reciprocal ranks, and the ranker as it was fitted by queries made
 of the texts (the default), and by given pairs, the captions of val.
+
+    SUBTEXT_DATA=... python -m benchmarks.answers --data icons --json
+
+`icons`: single words. The archive has the 1,046 icons of test without any text, and every fourth icon of train with its
+tags, which lend them. A query is one tag of an icon of test (300 of them); all icons of test that have it are right.
 
     python -m benchmarks.answers --data made --json
 
@@ -38,6 +45,20 @@ import numpy as np
 
 IMAGES, SEED = 300, 0
 DEPTHS = (1, 5, 10)
+EVERYDAY = [
+    f"{who} {where}"
+    for who in (
+        "a man", "two women", "a child", "a dog", "a cat", "a bird", "a car", "a bicycle", "a boat", "a house",
+        "a tree", "some flowers", "a group of people", "an old man", "a girl laughing", "a boy with a ball",
+        "a horse", "a cup and a plate", "a street sign", "a musician",
+    )
+    for where in (
+        "in a park", "on the beach", "in a kitchen", "in the snow", "on a busy street", "at night", "by a river",
+        "in front of a building", "on a table", "in a field",
+    )
+]  # fmt: skip
+LEVELS = (0.02, 0.05, 0.1)
+"""Temperatures of a level, in units of the cosine."""
 MADE = 100_000
 """Images of the made index."""
 RESAMPLED = 2000
@@ -70,13 +91,48 @@ def flickr8k(folder: Path, place: Path) -> dict[str, Any]:
         names = [Path(hit.id).name for hit in hits]
         ranks.append(names.index(row["image"]) + 1 if row["image"] in names else 0)
     found = recalls(np.array(ranks))
+    coco = folder.parent / "coco5k_text" / "karpathy_test_5k.jsonl"
     return {
+        "nothing fits": _nothing_fits(index, [row["captions"][0] for row in val], coco),
         "images": len(val),
         "chance": {f"recall@{depth}": round(100 * depth / len(val), 1) for depth in DEPTHS},
         "starter, pixels alone": found,
         "build_seconds": round(built, 1),
         "query_ms": round(1000 * float(np.median(seconds)), 2),
     }
+
+
+def _nothing_fits(index: Any, right: list[str], coco: Path) -> dict[str, Any]:
+    """How well the level of a query tells captions of the photographs from captions of something else.
+
+    The level is t log of the mean of exp(s / t) over the scores s of all photographs.
+    """
+    from reproduce.studies.nothing_fits import ALIVE, FOOD, ROOMS
+    from subtext.data.words import tokenise
+    from subtext.ops.roc import auc
+
+    lines = coco.read_text(encoding="utf-8").splitlines()
+    captions = [text for line in lines for text in json.loads(line)["captions"]]
+    about, alive = {*ROOMS.split(), *FOOD.split()}, set(ALIVE.split())
+    wrong = [text for text in captions if about & (own := set(tokenise(text))) and not alive & own][::10]
+    with index.store.reading() as view:
+        pictures = view.vectors("images", view.keys("images"))[:, 0]
+    scores = [index.model.embed_texts(texts).vectors[:, 0].numpy() @ pictures.T for texts in (right, wrong, EVERYDAY)]
+    result: dict[str, Any] = {"right": len(right), "wrong": len(wrong)}
+    for temperature in LEVELS:
+        levels = [temperature * np.log(np.exp(own / temperature).mean(axis=1)) for own in scores]
+        flags = np.repeat([1.0, 0.0], [len(right), len(wrong)])
+        told: dict[str, Any] = {
+            "AUC of right against wrong": round(float(auc(np.concatenate(levels[:2]), flags > 0)), 3)
+        }
+        for share in (0.1, 0.25, 0.5):
+            limit = np.quantile(levels[2], share)
+            refused = [round(100 * float((own < limit).mean()), 1) for own in levels[:2]]
+            told[f"below {share:.0%} of the everyday levels: right, wrong, %"] = refused
+        limit = np.quantile(levels[0], 0.05)
+        told["wrong noticed where 5 % of right ones are refused, %"] = round(100 * float((levels[1] < limit).mean()), 1)
+        result[f"temperature {temperature}"] = told
+    return result
 
 
 def openstax(folder: Path, place: Path) -> dict[str, Any]:
@@ -123,6 +179,58 @@ def openstax(folder: Path, place: Path) -> dict[str, Any]:
     return result
 
 
+def icons(folder: Path, place: Path) -> dict[str, Any]:
+    """Icons that have no texts of their own, searched by one word."""
+    import subtext as st
+
+    rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
+    test = [row for row in rows if row["split"] == "test"]
+    lenders = [row for row in rows if row["split"] == "train"][::4]
+    for number, row in enumerate([*test, *lenders]):
+        row["id"] = f"i{number:05d}"
+        (place / f"{row['id']}.png").symlink_to((folder / "images" / row["image"]).resolve())
+    data = place / "icons.jsonl"
+    data.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "id": row["id"],
+                    "image": f"{row['id']}.png",
+                    "split": row["split"],
+                    "captions": row["captions"] if row["split"] == "train" else [],
+                }
+            )
+            + "\n"
+            for row in [*test, *lenders]
+        ),
+        encoding="utf-8",
+    )
+    started = time.perf_counter()
+    st.build_index(place / "index", data, model="starter", split="all", quiet=True)
+    built = time.perf_counter() - started
+    tagged: dict[str, set[str]] = {}
+    for row in test:
+        for tag in row["tags"]:
+            if len(tag.split()) == 1:
+                tagged.setdefault(tag, set()).add(row["id"])
+    names = sorted(tagged)
+    asked = [names[row] for row in np.random.default_rng(SEED).permutation(len(names))[:IMAGES]]
+    engine = st.open_index(place / "index").with_model()
+    result: dict[str, Any] = {"icons": len(test), "lenders": len(lenders), "build_seconds": round(built, 1)}
+    ways: dict[str, dict[str, Any]] = {"default": {}, "pixels": {"signals": ["pixels"]}}
+    for name, options in {**ways, "neighbours": {"signals": ["neighbours"]}}.items():
+        ranks, gains = [], []
+        for tag in asked:
+            hits = engine.search(tag, top=max(DEPTHS), where=["split = test"], **options).hits
+            right = np.array([hit.id in tagged[tag] for hit in hits], dtype=float)
+            discounts = 1 / np.log2(np.arange(2, 2 + max(DEPTHS)))
+            ideal = discounts[: min(len(tagged[tag]), max(DEPTHS))].sum()
+            gains.append(float((right * discounts[: len(right)]).sum() / ideal))
+            ranks.append(int(right.argmax()) + 1 if right.any() else 0)
+        result[name] = {"nDCG@10": round(100 * float(np.mean(gains)), 1), **recalls(np.array(ranks))}
+    return result
+
+
 def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any]:
     """Every way to rank the images of test for their captions."""
     import subtext as st
@@ -149,15 +257,20 @@ def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any
         truth = np.searchsorted(among, [own[row["id"]] for row in test])
         for row in test:
             part = engine.part_of_text(view, "images", row["captions"][0])
-            found = Gatherer(view, "images", FIXED).gather([part], count=max(DEPTHS)).parts[0]
+            found = Gatherer(view, "images", FIXED).gather([part], count=len(keys)).parts[0]
             for signal in SIGNALS:
                 values, moments = found.values.get(signal), found.moments.get(signal)
                 missing = values is None or moments is None
                 # A query without a signal has the same value for all: none of them is found by it.
                 line = np.zeros(len(rows)) if missing else (values[rows] - moments.mean) / moments.deviation
                 deviations.setdefault(signal, []).append(line)
-    stacked = {signal: np.array(lines) for signal, lines in deviations.items() if np.nan_to_num(np.array(lines)).any()}
-    ways = {f"{signal} alone": np.nan_to_num(values, nan=-1e9) for signal, values in stacked.items()}
+    # Where no image of test has texts, they are missing: the other signals have the weights of such images.
+    stacked = {signal: np.array(lines) for signal, lines in deviations.items() if np.array(lines).any()}
+    ways = {
+        f"{signal} alone": np.nan_to_num(values, nan=-1e9)
+        for signal, values in stacked.items()
+        if np.nan_to_num(values).any()
+    }
     singles = list(ways)
     places = [(-values).argsort(axis=1, kind="stable").argsort(axis=1) for values in ways.values()]
     ways["reciprocal ranks of these"] = np.sum([1 / (61 + own) for own in places], axis=0)
@@ -226,7 +339,8 @@ def made(_: Path, place: Path) -> dict[str, Any]:
             rows = {f"t{n}": DerivedRow(row[0]) for n, row in zip(numbers, vectors(len(numbers)), strict=True)}
             links = [(f"p{n}", f"t{n}") for n in numbers]
             writer.put(Change("texts", texts, vectors(len(numbers)), links=links, derived={"sentences": rows}))
-            lent = {f"p{n}": DerivedRow(row[0]) for n, row in zip(numbers, vectors(len(numbers)), strict=True)}
+            near = zip(numbers, vectors(len(numbers)), strict=True)
+            lent = {f"p{n}": DerivedRow(row[0], farthest=-np.inf) for n, row in near}
             writer.apply(Change(derived={"neighbours": lent}))
     seconds: dict[str, list[float]] = {"pixels": [], "all evidence": [], "evidence without words": []}
     with store.reading() as view:
@@ -243,8 +357,22 @@ def made(_: Path, place: Path) -> dict[str, Any]:
                 Gatherer(view, "images", FIXED, signals).gather([part], count=10).best(10)
                 seconds[name].append(time.perf_counter() - started)
     # The first two fill what is kept of the index.
-    result = {f"{name}, ms": round(1000 * float(np.median(own[2:])), 1) for name, own in seconds.items()}
-    return {"images": MADE, **result, "ratio": round(result["all evidence, ms"] / result["pixels, ms"], 2)}
+    kept = {name: 1000 * np.array(own[2:]) for name, own in seconds.items()}
+    result = {
+        f"{name}, ms": {
+            "median": round(float(np.median(own)), 1),
+            "quartiles": [round(float(limit), 1) for limit in np.percentile(own, (25, 75))],
+        }
+        for name, own in kept.items()
+    }
+    medians = {name: float(np.median(own)) for name, own in kept.items()}
+    added = {name: round(own - medians["pixels"], 1) for name, own in medians.items() if name != "pixels"}
+    return {
+        "images": MADE,
+        **result,
+        "added to pixels, ms": added,
+        "ratio": round(medians["all evidence"] / medians["pixels"], 2),
+    }
 
 
 def recalls(ranks: np.ndarray) -> dict[str, Any]:
@@ -259,7 +387,12 @@ def recalls(ranks: np.ndarray) -> dict[str, Any]:
     return result
 
 
-DATA: dict[str, Callable[[Path, Path], dict[str, Any]]] = {"flickr8k": flickr8k, "openstax": openstax, "made": made}
+DATA: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    "flickr8k": flickr8k,
+    "openstax": openstax,
+    "icons": icons,
+    "made": made,
+}
 """Name -> what is measured on the folder of that name in SUBTEXT_DATA, in a place for its files."""
 
 

@@ -3,7 +3,7 @@
     SUBTEXT_DATA=... python -m reproduce.studies.soft_labels --out DIR [--rows PART ...] [--seeds 0 1 2]
 
 Soft labels: `dual` on frozen vectors of the starter towers, which are the teachers, too. Its rate is chosen among
-three. Each row then has the same search over weights and temperatures with the first seed, by the split that chooses:
+four. Each row then has the same search over weights and temperatures with the first seed, by the split that chooses:
 of Flickr8k the last 500 training images, of the others val. Reported are Flickr8k's val, and the test splits of the
 others. 1,000 of Flickr8k's and 3,000 of the icons' training images train, evenly spaced; with --all, all of them. The
 weights are the published ones, and those times the size of the batch, by which the released code divides the other loss
@@ -38,11 +38,12 @@ from reproduce.studies.common import NAMES, Recipe, best, data_folder, options, 
 from reproduce.studies.starter import DATA, HELD_OUT, once, trained
 from subtext.api.interpolate import scale_updates
 from subtext.api.train import flat_arguments
+from subtext.evaluation import evaluate_model
 from subtext.evaluation.metrics import metrics_of
 from subtext.recipes.methods.soft_labels.teachers import image_vectors, text_vectors
 
 HOST = Recipe("dual", text_mlp=True, embed_dim=256, batch_size=256, epochs=12)
-RATES = (1e-3, 2e-3, 4e-3)
+RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 ACROSS, WITHIN = 0.1, 0.5
 """Published weights of the host CLIP."""
 SCALES = (1, 256)
@@ -52,6 +53,7 @@ PARTS = {"both": (1, 1, "none"), "across": (1, 0, "none"), "within": (0, 1, "non
     control: (1, 1, control) for control in ("permuted", "flat")
 }
 """Row -> whether it has targets across and within modalities, and its control."""
+CONTROLS = ("permuted", "flat")
 NEIGHBOURS = {"flickr8k": 200, "openstax": 20, "icons": 50}
 LIMITS = {"flickr8k": 1000, "icons": 3000}
 """Training images, unless all are asked for."""
@@ -182,11 +184,11 @@ def interpolated(name: str, out: Path, seed: int) -> dict[str, Any]:
         general_split=DATA[GENERAL][2],
         quiet=True,
     )
-    test = {}
+    test, pairs = {}, st.read(source.data, images=source.images).split(reported)
     for share in sorted({0.0, 0.5, 1.0, found.share}):
         opened = st.open_run(run.path)
         scale_updates(opened.model, share)
-        result = st.evaluate(opened, data=source, split=reported, protocol=st.Protocol(bootstrap=0), quiet=True)
+        result = evaluate_model(opened.model, pairs, protocol=st.Protocol(bootstrap=0))
         test[f"{share:g}"] = float(result.figures["rsum"])
     return {"share": found.share, "curve": list(found.curve), "test": test}
 
@@ -225,8 +227,8 @@ def section(name: str, result: Mapping[str, Any]) -> list[str]:
     recalls = [(NAMES[:3], "text to image R@1 / 5 / 10"), (NAMES[3:], "image to text R@1 / 5 / 10")]
     lines = [f"## {name}, {found['reported']}", ""]
     lines += [
-        f"{found['images']:,} images train. Rate {found['rate']:g}; {len(rows['host']['runs'])} seeds. Means, and the range "
-        "over seeds.",
+        f"{found['images']:,} images train. Rate {found['rate']:g}; {len(rows['host']['runs'])} seeds. Means, and the "
+        "range over seeds.",
         "",
     ]
     lines += table(
@@ -241,15 +243,14 @@ def section(name: str, result: Mapping[str, Any]) -> list[str]:
             for row, own in figures.items()
         ],
     )
-    host = figures["host"]
-    lines += [f"{name}: difference to the host, paired by seed, with the interval of 95 % by t over seeds.", ""]
     deep = {"text to image R@10": NAMES[2], "image to text R@10": NAMES[5], **SHOWN}
+    compared = [(row, "host") for row in figures if row != "host"] + [("both", control) for control in CONTROLS]
+    lines += [f"{name}: differences, paired by seed, with the interval of 95 % by t over seeds.", ""]
     lines += table(
-        ["row", *deep],
+        ["rows", *deep],
         [
-            [row, *(signed(own[key], host[key]) for key in deep.values())]
-            for row, own in figures.items()
-            if row != "host"
+            [f"{row} less {other}", *(signed(figures[row][key], figures[other][key]) for key in deep.values())]
+            for row, other in compared
         ],
     )
     lines += [f"{name}: rsum of the split that chooses, by setting, first seed; the host has {_host(found)}.", ""]
@@ -264,6 +265,17 @@ def _host(found: Mapping[str, Any]) -> str:
     return ", ".join(f"{value:.1f} at the rate {rate}" for rate, value in found["rates"].items())
 
 
+def _edges(found: Mapping[str, Any]) -> str:
+    """What was best at the end of what was tried."""
+    says, rates = [], [float(rate) for rate in found["rates"]]
+    if found["rate"] in (min(rates), max(rates)):
+        says.append("the host's rate")
+    largest = [row for row, own in found["rows"].items() if own["setting"].startswith(f"x {SCALES[-1]},")]
+    if largest:
+        says.append(f"the weights of {', '.join(largest)}")
+    return f" At the end of what was tried: {' and '.join(says)}." if says else ""
+
+
 def page(result: Mapping[str, Any]) -> str:
     """The page of docs that these results give."""
     lines = ["# Soft labels and weight interpolation", ""]
@@ -274,21 +286,28 @@ def page(result: Mapping[str, Any]) -> str:
         "of ASP is about 50. Teachers are the towers whose vectors the host reads: they know nothing that it has not.",
         "",
     ]
-    if soft := result["soft labels"]:
+    soft, curves = result["soft labels"], result["interpolation"]
+    waiting = [name for name in DATA if name not in soft]
+    waiting += [f"{INTERPOLATION}{name}" for name in ARCHIVES if name not in curves]
+    if waiting:
+        lines += [f"Not trained yet: `--rows {' '.join(waiting)}`.", ""]
+    if soft:
         lines += ["## In short", ""]
         for name, found in soft.items():
-            rows = found["rows"]
-            host = rows["host"]["runs"]
-            says = []
-            for title, key in SHOWN.items():
-                own = {row: signed([run[key] for run in rows[row]["runs"]], [run[key] for run in host]) for row in rows}
-                controls = ", ".join(f"{row} {own[row]}" for row in ("permuted", "flat"))
-                says.append(f"{title} {own['both']} ({controls})")
-            lines += [f"* {name}, soft labels less the host: {'; '.join(says)}."]
+            by = {
+                row: {key: [run[key] for run in own["runs"]] for key in SHOWN.values()}
+                for row, own in found["rows"].items()
+            }
+            says = [
+                f"{title} {signed(by['both'][key], by['host'][key])} to the host"
+                + "".join(f", {signed(by['both'][key], by[control][key])} to {control} targets" for control in CONTROLS)
+                for title, key in SHOWN.items()
+            ]
+            lines += [f"* {name}, soft labels in both ways: {'; '.join(says)}.{_edges(found)}"]
         lines += [""]
     for name in soft:
         lines += section(name, result)
-    if curves := result["interpolation"]:
+    if curves:
         lines += ["## Weight interpolation", ""]
         lines += [
             "rsum by the share of what `adapt --model starter` learnt, mean and range over seeds: of the archive's",
@@ -329,9 +348,8 @@ def main() -> None:
     result: dict[str, Any] = {"soft labels": {}, "interpolation": {}}
     for name in config.rows:
         if name in DATA:
-            result["soft labels"][name] = Judged(name, config.out, None if config.all else LIMITS.get(name)).judge(
-                config.seeds
-            )
+            limit = None if config.all else LIMITS.get(name)
+            result["soft labels"][name] = Judged(name, config.out, limit).judge(config.seeds)
         else:
             archive = name.removeprefix(INTERPOLATION)
             result["interpolation"][archive] = [

@@ -55,6 +55,9 @@ def test_words_decide_a_query_in_another_language(tmp_path: Path) -> None:
     # In a batch as alone; not where the model is asked for, nor for a query that it reads.
     (batched,) = index.answer_many([Query(text="un chien sur la plage", top=4)])
     assert [hit.id for hit in batched] == [hit.id for hit in answer]  # type: ignore[union-attr]
+    # No item that meets the condition has one of its words: the order says little, and the item is there all the same.
+    kept = index.search("un chien sur la plage", where=["id = 1.png"], top=4)
+    assert [hit.id for hit in kept] == ["1.png"] and any("no item has a word of it" in note for note in kept.notes)
     for other in (Query(text="un chien sur la plage", signals=("pixels",)), Query(text="a dog on the beach")):
         assert not any("French" in note for note in index.answer(other).notes)
 

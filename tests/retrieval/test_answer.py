@@ -18,6 +18,7 @@ from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.retrieval import query as query_module
+from subtext.retrieval.feedback import learn_query
 from subtext.retrieval.index import Index, Query
 from subtext.retrieval.query import exact_words, suggest_words
 from subtext.retrieval.stores.folder import Folder
@@ -86,22 +87,6 @@ def test_text_and_image_scores_are_weighted(place: Path, both: Index) -> None:
     assert alone.unit == "cosine" and alone.hits[0].id == "red" and alone.hits[0].score == pytest.approx(1, abs=1e-5)
 
 
-def test_image_weight_goes_to_examples_without_image() -> None:
-    def weights(query: Query) -> list[float]:
-        return [round(weight, 6) for _, _, weight in query.parts]
-
-    assert weights(Query(text="a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
-    assert weights(Query(text="a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(
-        Query(text="a", image_weight=0.1)
-    ) == [1.0]
-    assert weights(Query(text="a", image=b"", like=["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], (
-        "beside a picture they count as it was"
-    )
-    only = Query(text="a", like=["x"], not_like=["y"], image_weight=1.0)
-    assert [part[:2] for part in only.parts] == [("item", "x"), ("item", "y")]
-    assert only.positive_text is None and not only.text_only and Query(text="a", not_text="b").text_only
-
-
 def test_like_query_excludes_its_example(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     wanted = dict(zip(plain.ids["images"], plain.scores(plain.item("images", "pink"), "images"), strict=True))
@@ -114,17 +99,36 @@ def test_like_query_excludes_its_example(place: Path, both: Index) -> None:
     assert len(both.search(like=["pink"], top=50, target="texts")) == 24
 
 
-def test_not_like_lowers_similar_items(place: Path, both: Index) -> None:
+def test_judged_items_change_the_query(place: Path, both: Index) -> None:
     plain = Plain(place, both)
-    parts = [(1.0, plain.words("a square")), (-0.4, plain.item("images", "black")), (-0.4, plain.words("white"))]
-    wanted = plain.together(parts, "images")
-    asked = Query(
-        text="a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11, signals=("pixels",)
-    )
-    assert [hit.id for hit in both.answer(asked)] == best(wanted, without=("black",))
-    assert [h.id for h in both.search("a square", not_like=["black"], not_like_weight=0.0, top=12)] == [
-        h.id for h in both.search("a square", top=12)
-    ]
+    rows = plain.vectors["images"].mean(axis=1).astype(np.float64)
+    mean = rows.mean(axis=0)
+    root = np.sqrt(np.mean(np.sum((rows - mean) ** 2, axis=1)))
+    judged = (np.stack([rows[plain.ids["images"].index(name)] for name in ("pink", "black")]) - mean) / root
+    learnt = []
+    for view in plain.words("a square").astype(np.float64):
+        scale = root / (rows @ view).std()
+        options = {"weights": np.array([1.0, 0.8]), "bias": -float((judged @ (scale * view)).mean())}
+        learnt.append(learn_query(scale * view, judged, np.array([1.0, -1]), **options) / scale)
+    wanted = plain.together([(1.0, np.array(learnt)), (-0.8, plain.words("white"))], "images")
+    options = {"like": ["pink"], "not_like": ["black"], "not_text": "white", "signals": ("pixels",)}
+    answer = both.answer(Query(text="a square", not_like_weight=0.8, top=12, **options))
+    assert answer.unit == "deviations" and [hit.id for hit in answer] == best(wanted, without=("pink", "black"))
+    np.testing.assert_allclose([hit.score for hit in answer], [wanted[hit.id] for hit in answer], atol=2e-3)
+    alone = both.search("a square", like=["pink"], signals=["pixels"], top=12)
+    assert alone.unit == "deviations" and alone.fit is None
+    plainly = [hit.id for hit in both.search("a square", top=12)]
+    assert [h.id for h in both.search("a square", not_like=["black"], not_like_weight=0.0, top=12)] == plainly
+    ignored = both.search("a square", like=["black"], image_weight=0.0, top=12)
+    assert [hit.id for hit in ignored] == [name for name in plainly if name != "black"]
+    only = both.search("a square", like=["pink"], image_weight=1.0, top=12)
+    assert [hit.id for hit in only] == [hit.id for hit in both.search(like=["pink"], top=12)]
+
+
+def test_judged_item_that_is_gone_is_named(place: Path, both: Index) -> None:
+    for options in ({"like": ["gone"]}, {"not_like": ["pink", "gone"]}, {"like": [("texts", "pink")]}):
+        with pytest.raises(RequirementError, match=r"needs the id of an item .* there is no '(gone|pink)'; give"):
+            both.search("a square", **options)
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +273,8 @@ def test_hubness_correction_and_diversity_reorder_hits(place: Path, both: Index)
         and apart[1].id == plain.ids["images"][least]
     )
     with pytest.raises(RequirementError, match="hubness needs a query of one part"):
-        both.search("a", like=["red"], hubness="csls")
+        both.search("a", not_text="red", hubness="csls")
+    assert len(both.search("a", like=["red"], hubness="csls", top=12)) == 11
 
 
 def test_invalid_query_or_order_raises(engine: Index) -> None:
@@ -295,7 +300,7 @@ def test_command_line_searches_with_several_parts(place: Path) -> None:
     assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
     assert found["query"]["image_weight"] == 0.2 and found["has_no_match"] is None and found["fit"] is None
     for hit in found["hits"]:
-        assert {reason["part"] for reason in hit["reasons"]} == {"text", "image", "-item", "-text"}
+        assert {reason["part"] for reason in hit["reasons"]} == {"text", "image", "-text"}
         assert sum(reason["amount"] for reason in hit["reasons"]) == pytest.approx(hit["score"], abs=1e-4)
     text = call(
         "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import coloured_images
@@ -14,12 +15,16 @@ from PIL import Image
 
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
-from subtext.retrieval import evidence
-from subtext.retrieval.evidence import FULL_MATCH, Gatherer
+from subtext.retrieval import evidence, segments
+from subtext.retrieval.evidence import FULL_MATCH, Gatherer, Part
 from subtext.retrieval.index import Index, Query
+from subtext.retrieval.manifest import EncoderRecord, Manifest
 from subtext.retrieval.ranker import FIXED, HIGHEST, Ranker, stored_ranker
 from subtext.retrieval.stores.facets import item_words
 from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Change, DerivedRow, IndexEntry
+from subtext.retrieval.stores.registry import create_store
+from subtext.retrieval.stores.store import Store
 from subtext.retrieval.words import query_words, words
 
 
@@ -49,7 +54,7 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
     ranker_weights = FIXED
     with engine.store.reading() as view:
         gatherer = Gatherer(view, "images", ranker_weights)
-        parts = [engine._part(view, "images", *part) for part in query.parts]
+        parts = engine._parts(view, query)[0]
         keys = view.keys("images").tolist()
         texts, images = view.owner_links()
         own = {key: [int(t) for t, i in zip(texts, images, strict=True) if i == key] for key in keys}
@@ -58,7 +63,7 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
         rows = {row.key: item_words(row.id, row.path, row.fields) for row in found}
         has_encoder = view.manifest.encoder is not None
         for part in parts:
-            compared = part.sentence if has_encoder else part.vectors
+            compared = part.sentence if has_encoder else part.toward_texts
             raw: dict[str, dict[int, float | None]] = {"pixels": {}}
             for key in keys:
                 views = view.vectors("images", np.array([key]))[0]
@@ -69,7 +74,9 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                 raw |= {"texts": {}, "words": {}}
                 for key in keys:
                     said = [view.vectors_in(gatherer.text_space, np.array([text]))[0][0, 0] for text in own[key]]
-                    raw["texts"][key] = max((float(compared[0] @ v) for v in said), default=None)
+                    # The soft maximum of the own texts, of temperature 0.1.
+                    shares = [math.exp(float(compared[0] @ v) / 0.1) for v in said]
+                    raw["texts"][key] = 0.1 * math.log(sum(shares) / len(shares)) if said else None
                     raw["words"][key] = max((bm25.get(text, 0.0) for text in own[key]), default=None)
                 if fields:
                     raw["fields"] = {key: fields.get(key, 0.0) for key in keys}
@@ -115,6 +122,7 @@ QUERIES = [
     Query(text="Koln blau", top=12),
     Query(text="a blue square", not_text="red", top=12),
     Query(text="a green square", image_weight=0.4, like=("red",), not_like=("black",), top=12),
+    Query(like=("red", "black"), not_text="a blue square", top=12),
 ]
 
 
@@ -135,6 +143,66 @@ def test_best_items_are_those_of_a_loop_over_all(engine: Index, query: Query, wh
     assert scores == sorted(scores, reverse=True) and answer.unit == "evidence" and not answer.approximate
     few = engine.answer(Query(**{**vars(query), "where": where, "top": 2}))
     assert [hit.id for hit in few] == [hit.id for hit in answer][:2]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """1,200 images: some are copies, some without texts, with several, or without neighbours; some were deleted."""
+    encoder = EncoderRecord("starter", "e" * 32, 16, ("en",))
+    store = create_store(
+        tmp_path_factory.mktemp("large") / "index", Manifest("f" * 32, "", "made", 24, encoder=encoder)
+    )
+    random = np.random.default_rng(0)
+
+    def units(count: int, width: int) -> np.ndarray:
+        drawn = random.standard_normal((count, width)).astype(np.float32)
+        drawn[count // 2 :: 5] = drawn[0]  # Equal scores.
+        return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+    with store.writing("build") as writer:
+        for start in (0, 600):
+            numbers = range(start, start + 600)
+            entries = [IndexEntry(f"p{n}", b"%d" % n, f"{n}.jpg", metadata={"kind": n % 7}) for n in numbers]
+            writer.put(Change("images", entries, units(600, 24)[:, None]))
+            texts = [
+                IndexEntry(f"t{n}", b"t%d" % n, text=f"boat w{n % 11} w{n % 3}") for n in range(start, start + 500)
+            ]
+            rows = dict(zip([text.id for text in texts], map(DerivedRow, units(500, 16)), strict=True))
+            links = [(f"p{start + (n * 3) % 450}", f"t{n}") for n in range(start, start + 500)]
+            writer.put(Change("texts", texts, units(500, 24)[:, None], links=links, derived={"sentences": rows}))
+            lent = {f"p{n}": DerivedRow(row, farthest=-np.inf) for n, row in zip(numbers, units(600, 16), strict=True)}
+            writer.apply(Change(derived={"neighbours": {name: row for name, row in lent.items() if name[-1] != "3"}}))
+        writer.delete("images", [f"p{n}" for n in range(5, 1200, 40)])
+    return store
+
+
+@pytest.mark.identity
+@pytest.mark.parametrize("said", ["boat w3", "w1", "none"])
+def test_best_by_codes_are_those_of_all_scores(large: Store, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few items are scored exactly, and the best of them are the best of all, with filters and equal scores."""
+    monkeypatch.setattr(segments, "CODED", 1)
+    monkeypatch.setattr(evidence, "SAMPLES", 300)
+    random = np.random.default_rng(len(said))
+    with large.reading() as view:
+        every = view.keys("images")
+        for _ in range(6):
+            vectors = [random.standard_normal((1, width)).astype(np.float32) for width in (24, 16, 24)]
+            parts = [Part(1.0, vectors[0], "texts", text=said, sentence=vectors[1])]
+            if random.random() < 0.5:
+                parts.append(Part(-0.5, vectors[2], "images"))
+            among = np.sort(random.choice(every, 500, replace=False)) if random.random() < 0.5 else None
+            first, without = random.choice(every, 4), random.choice(every, 3).tolist()
+            gatherer = Gatherer(view, "images", FIXED)
+            whole = gatherer.gather(parts, count=len(every))
+            assert len(whole.keys) == len(every)
+            few = gatherer.gather(parts, count=8, among=among, without=without, first=first)
+            assert few.exact and len(few.keys) < 400
+            scores = dict(zip(whole.keys.tolist(), whole.scores.astype(np.float32).tolist(), strict=True))
+            for limits, left_out, before in ((among, without, first), (None, (), ())):
+                allowed = sorted(set((every if limits is None else limits).tolist()) - set(left_out))
+                wanted = sorted(allowed, key=lambda key: (key not in before, -scores[key], key))[:8]
+                assert few.best(8, among=limits, without=left_out, first=before).keys.tolist() == wanted
+        assert view.scores("images", vectors[0])[2].max() > 1e-4, "codes were used"
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query.text))

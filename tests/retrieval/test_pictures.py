@@ -74,9 +74,10 @@ def test_serve_says_how_many_pictures_there_are_not(
 ) -> None:
     (place / "data" / "red.png").unlink()
     monkeypatch.setattr("uvicorn.Server.run", lambda self: None)
-    start(served_index.settings(place / "library", port=0, log=""))
+    start(served_index.settings(place / "library", port=0, log="", where=("place < 5",)))
     said = capsys.readouterr().err
-    assert "library: no picture of 1 of 12: 1 image, whose file is not at its place" in said
+    assert "library: 5 images of 12, the others hidden" in said
+    assert "library: no picture of 1 of 5: 1 image, whose file is not at its place" in said
     assert "#token=" in said and "http://localhost:0/" in said
 
 

@@ -32,14 +32,15 @@ PICTURE = b"bytes of an image"
         (Query(text="a", image=PICTURE, image_weight=0.25), [("text", "a", 0.75), ("image", PICTURE, 0.25)]),
         (Query(text="a", image=PICTURE, image_weight=0), [("text", "a", 1.0)]),
         (Query(text="a", image=PICTURE, image_weight=1), [("image", PICTURE, 1.0)]),
-        (Query(like=("x", "y"), image_weight=0.2), [("item", "x", 0.5), ("item", "y", 0.5)]),
-        (Query(text="a", like=("x", "y")), [("text", "a", 0.5), ("item", "x", 0.25), ("item", "y", 0.25)]),
-        (Query(image=PICTURE, like=("x",)), [("image", PICTURE, 0.5), ("item", "x", 0.5)]),
+        (Query(like=("x", "y"), image_weight=0.2), [("items", ("x", "y"), 1.0)]),
+        (Query(text="a", like=("x", "y")), [("text", "a", 1.0)]),
+        (Query(text="a", like=("x", "y"), image_weight=1), [("items", ("x", "y"), 1.0)]),
+        (Query(image=PICTURE, like=("x",)), [("image", PICTURE, 1.0)]),
         (
             Query(text="a", not_like=("x",), not_text="b", not_like_weight=0.6),
-            [("text", "a", 1.0), ("item", "x", -0.3), ("text", "b", -0.3)],
+            [("text", "a", 1.0), ("text", "b", -0.6)],
         ),
-        (Query(text="a", not_like=("x",), not_like_weight=0), [("text", "a", 1.0)]),
+        (Query(text="a", not_text="b", not_like_weight=0), [("text", "a", 1.0)]),
     ],
 )
 def test_query_weights_are_normalised_by_sign(query: Query, parts: list[tuple]) -> None:
@@ -48,7 +49,15 @@ def test_query_weights_are_normalised_by_sign(query: Query, parts: list[tuple]) 
     assert query.texts == [value for kind, value, _ in parts if kind == "text"]
     words = [value for kind, value, weight in parts if kind == "text" and weight > 0]
     assert query.positive_text == (words[0] if words else None)
-    assert query.text_only == all(kind == "text" for kind, _, weight in parts if weight > 0)
+    assert query.text_only == (not query.like and all(kind == "text" for kind, _, weight in parts if weight > 0))
+
+
+def test_judged_items_weigh_as_asked() -> None:
+    query = Query(text="a", like=("x", ("texts", "y")), not_like=("z",), not_like_weight=0.25, image_weight=0.75)
+    assert query.judged == [("x", 1, 1), (("texts", "y"), 1, 1), ("z", -1, 0.25)] and query.feedback_strength == 3
+    assert not replace(query, image_weight=0).feedback_strength and not query.batchable
+    assert Query(text="a", not_like=("z",), not_like_weight=0).judged == []
+    assert Query(image=PICTURE, text="a", like=("x",), image_weight=0.2).feedback_strength == 1
 
 
 def test_query_values_outside_ranges_raise() -> None:

@@ -388,7 +388,7 @@ def test_openapi_marks_routes_that_need_token(place: Path, client) -> None:
         paths = own.get("/openapi.json").json()["paths"]
         return {path for path, operations in paths.items() for one in operations.values() if "security" in one}
 
-    assert needing(client) == {"/add", "/delete"}
+    assert needing(client) == {"/add", "/delete", "/lists", "/lists/{link}"}
     with served_index.client(place / "library", read_token=served_index.READ_TOKEN) as own:
         own.headers["Authorization"] = f"Bearer {served_index.READ_TOKEN}"
         assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz", "/readyz"}

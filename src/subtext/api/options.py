@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Union
 
 from subtext.data.objects import Arrays, Rows
 from subtext.settings import Flag, Interval, Metavar, OptionGroup
@@ -27,7 +27,7 @@ AnyPath = str | os.PathLike[str]
 _MODEL = OptionGroup("Model")
 OptionalRun = Annotated[AnyPath | None, "Folder of a trained run.", _MODEL, Metavar("RUN")]
 Pretrained = Annotated[
-    "AnyPath | Model | None",
+    Union[AnyPath, "Model", None],
     "Pretrained dual encoder instead of RUN: starter (needs no network), a hub name or a folder (CLIP, SigLIP), or "
     "open_clip:ARCHITECTURE/WEIGHTS.",
     _MODEL,

@@ -99,8 +99,15 @@ def search(
     image_weight: Annotated[
         float, "Weight of --image or --like; the text has 1 minus this weight.", Interval(0, 1), _QUERY
     ] = 0.5,
-    like: Annotated[tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), _QUERY] = (),
-    not_like: Annotated[tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), _QUERY] = (),
+    like: Annotated[
+        tuple[str, ...],
+        "An item that matches: it changes the query, or is the query; repeatable.",
+        Metavar("ID"),
+        _QUERY,
+    ] = (),
+    not_like: Annotated[
+        tuple[str, ...], "An item that does not match: it changes the query; repeatable.", Metavar("ID"), _QUERY
+    ] = (),
     not_text: Annotated[str | None, "Words that the results should not match.", Metavar("QUERY"), _QUERY] = None,
     not_like_weight: Annotated[
         float, "Weight of the negative parts; the positive parts have weight 1.", Interval(0, 1000), _QUERY
@@ -186,11 +193,13 @@ def search(
         text: Words that the results should match. A list of queries is answered as one batch.
         image: Image that the results should match: a path, bytes, a PIL image or an array (height, width, 3) of uint8.
         features: Precomputed features of `image`.
-        image_weight: Weight of the image or `like`, from 0 to 1. The text has 1 minus this weight.
-        like: Ids of items of the index that the results should be like.
-        not_like: Ids of items; items like them rank lower.
+        image_weight: Weight of the image, or of judged items where there is no image, from 0 to 1. The text has 1 minus
+            this weight.
+        like: Ids of items of the index that match. They change the text or image of the query, or are the query where
+            there is no other.
+        not_like: Ids of items that do not match.
         not_text: Words that the results should not match.
-        not_like_weight: Weight of the negative parts; the positive parts have weight 1; from 0 to 1000.
+        not_like_weight: Weight of each item of `not_like`, and of `not_text`, from 0 to 1000; what should match has 1.
         top: Number of results; 1 or more.
         target: What to search for: "images", "texts".
         where: Conditions on the metadata, such as 'year >= 1990'; all must be true.

@@ -75,6 +75,19 @@ def is_foreign(language: str, reads: Sequence[str]) -> bool:
     return bool(reads) and language != UNKNOWN and language not in reads and MANY not in reads
 
 
+def said_language(fields: Mapping[str, object]) -> str:
+    """The language that the field "language" of a text names.
+
+    Args:
+        fields: Of the text.
+
+    Returns:
+        A code of two or three letters, as "en" of "en-GB"; "und" where there is none.
+    """
+    code = str(fields.get("language", "")).strip().lower().replace("_", "-").partition("-")[0]
+    return code if len(code) in (2, 3) and code.isalpha() else UNKNOWN
+
+
 def foreign_note(language: str, reads: Sequence[str], *, by_encoder: bool, by_words: bool) -> str:
     """A sentence on a query in a language that the encoder does not read.
 

@@ -88,11 +88,14 @@ def sample(view: View, side: Side, count: int, *, seed: int = 0) -> NDArray[np.i
     Returns:
         At most `count` int64 keys, ascending.
     """
-    keys = view.keys(side)
+    keys, name = view.keys(side), f"sample of {count} {side} by {seed}"
     if len(keys) <= count:
         return keys
-    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: sample")[:, 0]
-    return np.sort(keys[np.argpartition(order, count)[:count]])
+    if name not in view.cache:
+        order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: sample")[:, 0]
+        view.cache[name] = np.sort(keys[np.argpartition(order, count)[:count]])
+    found: NDArray[np.int64] = view.cache[name]
+    return found
 
 
 @dataclass(frozen=True)

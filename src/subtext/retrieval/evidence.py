@@ -1,14 +1,15 @@
 """The evidence of an index for a query: the signals of each item, their weighted sum, and what it is made of.
 
-Where a store compares all rows of a space (`View.exact_spaces`), every item is scored by every signal: the best items
-are those that a loop over all of them finds. Other stores give candidates of each signal; all candidates are then
-scored by all signals.
+Where a store compares all rows of a space (`View.exact_spaces`), the best items are those that a loop over all items
+finds. All are scored nearly, with a bound of the error; an item whose score plus its error is below the scores less
+their errors of as many others as are asked for is not among the best. The others, some hundreds, are scored exactly.
+Other stores give candidates of each signal. All candidates are then scored by all signals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,9 +43,15 @@ LEAST_CANDIDATES = 200
 FULL_MATCH = 4.0
 """Where the fields of an image have all words of a query, such as "1987-118", fields weigh 1 + so much times more;
 where they have a share, so much by its square. One word of a long sentence in a file name says little."""
+_ROUNDING = 1e-4
+"""Of sums of float32, relative to a score."""
 COVERING = 10
 """Images with the best fields, by which it is told how many words of a query an image has."""
 
+SOFT = 0.1
+"""Temperature of the soft maximum over the texts of an image, in cosine."""
+ROUNDED = 1e-6
+"""More than rounding changes in a soft maximum."""
 Values = NDArray[np.float64]
 
 
@@ -115,7 +122,7 @@ class ItemScores:
         parts: Of each part of the query.
         scores: (N) sums of all amounts.
         background: (M) scores of the sample.
-        exact: Whether the items are all that could be returned.
+        exact: Whether no other item can be among those that were asked for.
     """
 
     keys: NDArray[np.int64]
@@ -123,21 +130,6 @@ class ItemScores:
     scores: Values
     background: Values
     exact: bool
-
-    def with_words(self) -> NDArray[np.int64] | None:
-        """The items that have words of the query, where words are all that its positive parts have.
-
-        Returns:
-            Their keys, ascending; None where there are other signals, by which all items can be ranked.
-        """
-        positive = [own.values for own in self.parts if own.part.weight > 0]
-        if any(set(values) - set(LEXICAL) for values in positive):
-            return None
-        matched = np.zeros(len(self.keys), dtype=np.bool_)
-        for values in positive:
-            for own in values.values():
-                matched |= np.nan_to_num(own) > 0
-        return self.keys[matched]
 
     def best(
         self,
@@ -168,12 +160,44 @@ class ItemScores:
         rows = np.arange(len(self.keys)) if among is None else np.flatnonzero(np.isin(self.keys, among))
         if len(without):
             rows = rows[~np.isin(self.keys[rows], list(without))]
-        scores = self.scores[rows]
+        # Of float32, in which equal items have equal scores.
+        scores = self.scores[rows].astype(np.float32)
         if len(rows) > count:
             limit = np.partition(scores, len(rows) - count)[len(rows) - count]
             rows, scores = rows[scores >= limit], scores[scores >= limit]
-        order = rows[np.argsort(-scores, kind="stable")[:count]]
-        return Hits(self.keys[order], self.scores[order].astype(np.float32))
+        order = np.argsort(-scores, kind="stable")[:count]
+        return Hits(self.keys[rows[order]], scores[order])
+
+
+def text_space(view: View) -> Space:
+    """Where the texts of an index are compared with texts: by its sentence encoder, where some have vectors of it.
+
+    Args:
+        view: The index at one moment.
+
+    Returns:
+        "sentences" or "texts".
+    """
+    return "sentences" if view.manifest.encoder is not None and len(view.owners("sentences")[0]) else "texts"
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """What brings the signals of one part to one unit, by the sample.
+
+    Attributes:
+        part: The part.
+        moments: Of each signal that the part has.
+        rise: That fields are multiplied by.
+        sample: (M) scores of the sample by this part.
+        factor: That the part is multiplied by.
+    """
+
+    part: Part
+    moments: Mapping[Signal, Moments]
+    rise: float
+    sample: Values
+    factor: float = 1.0
 
 
 class Gatherer:
@@ -192,12 +216,12 @@ class Gatherer:
         self.weights = weights
         self.wanted = signals
         self.sampled = sample(view, side, SAMPLES)
-        self._memo: dict[tuple[Side, str], tuple[NDArray[np.int64], Values]] = {}
+        self._memo: dict[tuple[Side, str], Values] = {}
 
-    @property
+    @cached_property
     def text_space(self) -> Space:
         """Where texts are compared with texts."""
-        return "texts" if self.view.manifest.encoder is None else "sentences"
+        return text_space(self.view)
 
     @cached_property
     def has_texts(self) -> bool:
@@ -218,14 +242,46 @@ class Gatherer:
             compared = part.sentence is not None if self.text_space == "sentences" else part.readable
             found += ["texts"] if self.has_texts and compared else []
             looks_up = self.has_texts and "words" in self.wanted
-            found += ["words"] if looks_up and len(self._matches("texts", part.text)[0]) else []
+            found += ["words"] if looks_up and self._matches("texts", part.text).any() else []
             if self.side == "images":
-                found += ["fields"] if "fields" in self.wanted and len(self._matches("images", part.text)[0]) else []
+                found += ["fields"] if "fields" in self.wanted and self._matches("images", part.text).any() else []
                 near = part.sentence is not None and len(self.view.owners("neighbours")[0]) > 0
                 found += ["neighbours"] if near else []
         return [signal for signal in found if signal in self.wanted]
 
-    def gather(self, parts: Sequence[Part], *, count: int, among: NDArray[np.int64] | None = None) -> ItemScores:
+    def with_words(self, parts: Sequence[Part]) -> NDArray[np.int64] | None:
+        """The items that have words of a query, where words are all that its positive parts have.
+
+        Args:
+            parts: Of the query.
+
+        Returns:
+            Their keys, ascending; None where there are other signals, by which all items can be ranked.
+        """
+        positive = [(part, self.signals(part)) for part in parts if part.weight > 0]
+        if any(set(signals) - set(LEXICAL) for _, signals in positive):
+            return None
+        found = [np.zeros(0, dtype=np.int64)]
+        for part, signals in positive:
+            for signal in signals:
+                side: Side = "images" if signal == "fields" else "texts"
+                keys = self.view.keys(side)[self._matches(side, part.text or "") > 0]
+                found.append(self._images_of(keys) if signal == "words" and self.side == "images" else keys)
+        return np.unique(np.concatenate(found))
+
+    def _images_of(self, texts: NDArray[np.int64]) -> NDArray[np.int64]:
+        images, own = self.own_texts(self.view.keys("images"))
+        return images[np.isin(own, texts)]
+
+    def gather(
+        self,
+        parts: Sequence[Part],
+        *,
+        count: int,
+        among: NDArray[np.int64] | None = None,
+        without: Sequence[int] = (),
+        first: NDArray[np.int64] | Sequence[int] = (),
+    ) -> ItemScores:
         """Score items by all parts of a query.
 
         Several parts are brought to one scale: each is divided by its standard deviation over the sample.
@@ -234,55 +290,129 @@ class Gatherer:
             parts: One part or more.
             count: Number of results that are needed.
             among: (M) int64 keys to search, ascending; None for all. It has no influence on scores.
+            without: Keys that are left out of the results.
+            first: Keys of items that come before all others.
 
         Returns:
-            The evidence of all items; of candidates where the store does not score all.
+            The evidence of the items that can be among the `count` best of `among`, or of `first`, or among the `BEST`
+            of all; of candidates where the store does not score all.
         """
-        exact = self.view.exact_spaces
-        keys = self.view.keys(self.side) if exact else self._candidates(parts, count, among)
-        every = keys if exact else np.union1d(keys, self.sampled)
-        own, sampled = np.searchsorted(every, keys), np.searchsorted(every, self.sampled)
-        gathered = []
-        scores, background = np.zeros(len(keys)), np.zeros(len(self.sampled))
-        for part in parts:
-            values = {signal: self.values(signal, part, every) for signal in self.signals(part)}
-            moments = {
-                signal: self._moments(signal, part, own_values, sampled) for signal, own_values in values.items()
-            }
-            deviations = {
-                signal: (own_values - moments[signal].mean) / moments[signal].deviation
-                for signal, own_values in values.items()
-            }
-            weights, amounts = self._weighted(part, deviations)
-            total = np.sum(list(amounts.values()), axis=0) if amounts else np.zeros(len(every))
-            factor = 1.0
-            if len(parts) > 1:
-                factor = part.weight / Moments.of(total[sampled]).deviation
-            scores += factor * total[own]
-            background += factor * total[sampled]
-            gathered.append(
-                PartScores(
-                    part,
-                    factor,
-                    {signal: own_values[own] for signal, own_values in values.items()},
-                    moments,
-                    {signal: factor * weight[own] for signal, weight in weights.items()},
-                    {signal: factor * amount[own] for signal, amount in amounts.items()},
-                )
-            )
-        return ItemScores(keys, gathered, scores, background, exact)
+        scales = [self._scale(part) for part in parts]
+        if len(parts) > 1:
+            scales = [replace(own, factor=own.part.weight / Moments.of(own.sample).deviation) for own in scales]
+        if self.view.exact_spaces:
+            keys = self._contenders(scales, count, among, without, first)
+        else:
+            keys = self._candidates(parts, count, among)
+        gathered, scores, background = [], np.zeros(len(keys)), np.zeros(len(self.sampled))
+        for scale in scales:
+            values = {signal: self.values(signal, scale.part, keys) for signal in scale.moments}
+            weights, amounts = self._weighted(scale, values)
+            for amount in amounts.values():
+                scores += amount
+            background += scale.factor * scale.sample
+            gathered.append(PartScores(scale.part, scale.factor, values, scale.moments, weights, amounts))
+        return ItemScores(keys, gathered, scores, background, self.view.exact_spaces)
+
+    def _scale(self, part: Part) -> _Scale:
+        """The moments of the signals of a part over the sample, and the scores of the sample by it."""
+        values = {signal: self.values(signal, part, self.sampled) for signal in self.signals(part)}
+        moments = {signal: self._moments(signal, part, own) for signal, own in values.items()}
+        rise = 1.0
+        if part.text is not None and "fields" in values:
+            rise = 1 + FULL_MATCH * self._covered(part.text) ** 2
+        scale = _Scale(part, moments, rise, np.zeros(len(self.sampled)))
+        amounts = self._weighted(scale, values)[1].values()
+        return replace(scale, sample=np.sum(list(amounts), axis=0)) if amounts else scale
 
     def _weighted(
-        self, part: Part, deviations: Mapping[Signal, Values]
-    ) -> tuple[Mapping[Signal, Values], Mapping[Signal, Values]]:
+        self, scale: _Scale, values: Mapping[Signal, NDArray[Any]]
+    ) -> tuple[Mapping[Signal, NDArray[Any]], Mapping[Signal, NDArray[Any]]]:
         """The weights of the signals for each item, and what they add; an image or item has one signal, of weight 1."""
-        if part.text is None:
-            return {signal: np.ones(len(values)) for signal, values in deviations.items()}, deviations
-        weights, amounts = self.weights.applied(deviations)
-        if "fields" in weights:
-            rises = 1 + FULL_MATCH * self._covered(part.text) ** 2
-            weights["fields"], amounts["fields"] = rises * weights["fields"], rises * amounts["fields"]
+        deviations = {
+            signal: (own - scale.moments[signal].mean) / scale.moments[signal].deviation
+            for signal, own in values.items()
+        }
+        if scale.part.text is None:
+            weights = {signal: np.ones_like(own) for signal, own in deviations.items()}
+            amounts = deviations
+        else:
+            weights, amounts = self.weights.applied(deviations)
+        for signal in weights:
+            factor = scale.factor * (scale.rise if signal == "fields" else 1.0)
+            if factor != 1:
+                weights[signal], amounts[signal] = factor * weights[signal], factor * amounts[signal]
         return weights, amounts
+
+    def _contenders(
+        self,
+        scales: Sequence[_Scale],
+        count: int,
+        among: NDArray[np.int64] | None,
+        without: Sequence[int],
+        first: NDArray[np.int64] | Sequence[int],
+    ) -> NDArray[np.int64]:
+        """The items that can be among the best, by nearly computed scores and their errors."""
+        keys = self.view.keys(self.side)
+        scores, errors = np.zeros(len(keys), dtype=np.float32), np.zeros(len(keys), dtype=np.float32)
+        for scale in scales:
+            near = {signal: self._nearly(signal, scale.part) for signal in scale.moments}
+            weights, amounts = self._weighted(scale, {signal: own for signal, (own, _) in near.items()})
+            for signal, (_, error) in near.items():
+                scores += amounts[signal]
+                if error is not None:
+                    errors += np.abs(weights[signal]) * (error / np.float32(scale.moments[signal].deviation))
+        errors += np.float32(_ROUNDING) * (1 + np.abs(scores))
+        most, least = scores + errors, scores - errors
+        chosen = np.zeros(len(keys), dtype=np.bool_)
+
+        def choose(rows: NDArray[np.int64] | slice, number: int) -> None:
+            lowest = least[rows]
+            limit = (
+                np.partition(lowest, len(lowest) - number)[len(lowest) - number] if len(lowest) > number else -np.inf
+            )
+            chosen[rows] |= most[rows] >= limit
+
+        # What a query is judged by is the best of all items, whichever it asks for.
+        choose(slice(None), max(count, BEST) + len(without))
+        if among is not None:
+            choose(np.flatnonzero(np.isin(keys, among)), count + len(without))
+        if len(first):
+            choose(np.flatnonzero(np.isin(keys, first if among is None else np.intersect1d(first, among))), count)
+            # Those that follow are the best of the others.
+            choose(slice(None) if among is None else np.flatnonzero(np.isin(keys, among)), count + len(first))
+        return keys[chosen]
+
+    def _nearly(self, signal: Signal, part: Part) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """(N) a signal of all items, NaN where one lacks it, and by how much each may be off; None for rounding."""
+        if signal in LEXICAL:
+            return self.values(signal, part, self.view.keys(self.side)).astype(np.float32), None
+        if signal == "pixels":
+            return self._placed_in(self.side, part.vectors)
+        if signal == "neighbours":
+            assert part.sentence is not None
+            return self._placed_in("neighbours", part.sentence)
+        compared = self.compared(part)
+        assert compared is not None
+        if self.side == "texts":
+            return self._placed_in(self.text_space, compared)
+        known, scores, errors = self.view.scores(self.text_space, compared)
+        own = self._best_of_all(self.text_space, known, scores, soft=True)
+        # A soft maximum is off by no more than its scores, but for rounding.
+        own_errors = self._best_of_all(self.text_space, known, errors) + ROUNDED
+        return own, np.nan_to_num(own_errors, copy=False)
+
+    def _placed_in(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(N) scores of all items in a space, NaN for those without a row there, and their errors."""
+        known, scores, errors = self.view.scores(space, vectors)
+        keys, name = self.view.keys(self.side), f"places of {space}"
+        if len(known) == len(keys):
+            return scores, errors
+        if name not in self.view.cache:
+            self.view.cache[name] = np.searchsorted(keys, known)
+        own, own_errors = np.full(len(keys), np.nan, dtype=np.float32), np.zeros(len(keys), dtype=np.float32)
+        own[self.view.cache[name]], own_errors[self.view.cache[name]] = scores, errors
+        return own, own_errors
 
     def _covered(self, text: str) -> float:
         """The largest share of the words of a query that the fields of one image have, of those that match best."""
@@ -321,7 +451,7 @@ class Gatherer:
             return self._scores("neighbours", part.sentence, keys)
         assert part.text is not None
         if signal == "fields":
-            return _placed(*self._matches("images", part.text), keys)
+            return self._matches("images", part.text)[self._rows("images", keys)]
         if signal == "words":
             return self._words(part.text, keys)
         compared = self.compared(part)
@@ -332,24 +462,19 @@ class Gatherer:
 
     def _of_best_texts(self, compared: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
         """(N) scores of the best own text of images; NaN for an image without any."""
-        view, space = self.view, self.text_space
         images, texts = self.own_texts(keys)
-        if not view.exact_spaces:
-            own = np.unique(texts)
-            return best_of(images, self._scores(space, compared, own)[np.searchsorted(own, texts)], keys)
-        known, scores = view.scores(space, compared)
-        if len(keys) != view.counts["images"]:
-            return best_of(images, _aligned(known, scores, texts), keys)
-        return self._best_of_all(space, known, scores, keys)
+        own = np.unique(texts)
+        scores = self._scores(self.text_space, compared, own)
+        return best_of(images, scores[np.searchsorted(own, texts)], keys, soft=True)
 
     def _best_of_all(
-        self, space: Space, known: NDArray[np.int64], scores: NDArray[Any], keys: NDArray[np.int64]
-    ) -> Values:
+        self, space: Space, known: NDArray[np.int64], scores: NDArray[Any], *, soft: bool = False
+    ) -> NDArray[Any]:
         """(N) score of the best own text of all images of the index; NaN for an image without any.
 
         Which rows of a space belong to which image does not depend on the query, and is kept.
         """
-        name = f"rows of own texts in {space}"
+        name, keys = f"rows of own texts in {space}", self.view.keys("images")
         if name not in self.view.cache:
             images, texts = self.own_texts(keys)
             rows = np.minimum(np.searchsorted(known, texts), max(len(known) - 1, 0))
@@ -358,25 +483,28 @@ class Gatherer:
             starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1])) if len(owners) else owners
             self.view.cache[name] = rows[there], starts, np.searchsorted(keys, owners[starts])
         rows, starts, places = self.view.cache[name]
-        values = np.full(len(keys), np.nan)
+        values = np.full(len(keys), np.nan, dtype=scores.dtype)
         if len(starts):
-            values[places] = np.maximum.reduceat(scores[rows], starts)
+            values[places] = best_in(scores[rows], starts, soft=soft)
         return values
 
     def _words(self, text: str, keys: NDArray[np.int64]) -> Values:
         """BM25 of the best text; 0 where no text has a word, NaN where an item has no text."""
-        found, scores = self._matches("texts", text)
+        scores = self._matches("texts", text)
         if self.side == "texts":
-            return _placed(found, scores, keys)
-        known = self.view.keys("texts")
-        if len(keys) == self.view.counts["images"]:
-            return self._best_of_all("texts", known, _placed(found, scores, known), keys)
+            return scores[self._rows("texts", keys)]
+        if keys is self.view.keys("images"):
+            return self._best_of_all("texts", self.view.keys("texts"), scores)
         images, texts = self.own_texts(keys)
-        own = np.unique(texts)
-        return best_of(images, _placed(found, scores, own)[np.searchsorted(own, texts)], keys)
+        return best_of(images, scores[self._rows("texts", texts)], keys)
 
-    def _matches(self, side: Side, text: str) -> tuple[NDArray[np.int64], Values]:
-        """Keys and BM25 of the items of a side that have words of a text."""
+    def _rows(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+        """The places of some items among all of their side."""
+        every = self.view.keys(side)
+        return slice(None) if keys is every else np.searchsorted(every, keys)
+
+    def _matches(self, side: Side, text: str) -> Values:
+        """(N) BM25 of all items of a side; 0 for those that have no word of a text."""
         name = side, text
         if name not in self._memo:
             asked = " ".join(list(dict.fromkeys(query_words(text)))[:MOST_WORDS])
@@ -385,9 +513,11 @@ class Gatherer:
 
     def _best_matches(self, side: Side, text: str, count: int) -> NDArray[np.int64]:
         """Keys of the items of a side that have the words best, best first."""
-        keys, scores = self._matches(side, text)
-        rows = np.argpartition(-scores, count)[:count] if len(keys) > count else np.arange(len(keys))
-        return keys[rows[np.lexsort((keys[rows], -scores[rows]))]]
+        scores = self._matches(side, text)
+        rows = np.flatnonzero(scores)
+        if len(rows) > count:
+            rows = rows[np.argpartition(-scores[rows], count)[:count]]
+        return self.view.keys(side)[rows[np.lexsort((rows, -scores[rows]))]]
 
     def own_texts(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The texts of some images.
@@ -406,14 +536,27 @@ class Gatherer:
         images, texts = cache["links by image"]
         if len(keys) == self.view.counts["images"]:
             return images, texts
-        own = np.isin(images, keys)
-        return images[own], texts[own]
+        if keys is not self.sampled:
+            return self._own_texts(keys, images, texts)
+        if "texts of the sample" not in cache:
+            cache["texts of the sample"] = self._own_texts(keys, images, texts)
+        return cache["texts of the sample"]
+
+    @staticmethod
+    def _own_texts(
+        keys: NDArray[np.int64], images: NDArray[np.int64], texts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        first = np.searchsorted(images, keys)
+        counts = np.searchsorted(images, keys, side="right") - first
+        # The rows of each image stand together.
+        rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        return images[rows], texts[rows]
 
     def _scores(self, space: Space, vectors: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
         """(N) best inner products of items in a space; NaN for an item that has no row there."""
-        if self.view.exact_spaces:
-            return _aligned(*self.view.scores(space, vectors), keys)
         held, rows, there = self._held(space)
+        if np.array_equal(keys, held):
+            return np.where(there, best_products(vectors[None], rows)[0], np.nan).astype(np.float64)
         values = np.full(len(keys), np.nan)
         places = np.minimum(np.searchsorted(held, keys), max(len(held) - 1, 0))
         known = held[places] == keys if len(held) else np.zeros(len(keys), dtype=np.bool_)
@@ -421,7 +564,9 @@ class Gatherer:
             (known, rows[places[known]], there[places[known]]),
             (~known, *self.view.vectors_in(space, keys[~known])),
         ):
-            values[chosen] = np.where(own_there, best_products(vectors[None], own)[0], np.nan)
+            # In float64: a score depends on its item alone, and not on where the item lies.
+            products = np.einsum("nkd,ld->nkl", own, vectors, dtype=np.float64, casting="same_kind")
+            values[chosen] = np.where(own_there, products.max(axis=(1, 2), initial=-np.inf), np.nan)
         return values
 
     def _held(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
@@ -434,12 +579,12 @@ class Gatherer:
         held: tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]] = self.view.cache[name]
         return held
 
-    def _moments(self, signal: Signal, part: Part, values: Values, sampled: NDArray[np.int64]) -> Moments:
+    def _moments(self, signal: Signal, part: Part, values: Values) -> Moments:
         """The moments of a signal over the sample."""
         best = -np.inf
         if signal in LEXICAL and part.text is not None:
-            best = float(self._matches("texts" if signal == "words" else "images", part.text)[1].max(initial=-np.inf))
-        return Moments.of(values[sampled], best=best)
+            best = float(self._matches("texts" if signal == "words" else "images", part.text).max(initial=-np.inf))
+        return Moments.of(values, best=best)
 
     def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """The best items of each signal of the positive parts."""
@@ -464,7 +609,7 @@ class Gatherer:
                     found.append(owners(view.nearest_in(self.text_space, compared[None], top=depth, among=own)[0].keys))
                 elif part.text is not None:
                     side: Side = "texts" if signal == "words" else "images"
-                    matches = self._best_matches(side, part.text, len(self._matches(side, part.text)[0]))
+                    matches = self._best_matches(side, part.text, view.counts[side])
                     limits = own if signal == "words" else among
                     matches = (matches if limits is None else matches[np.isin(matches, limits)])[:depth]
                     found.append(owners(matches) if signal == "words" else matches)
@@ -496,35 +641,14 @@ def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: B
     return Judgement(direction, level, fit, changed if changed > STALE else None, ranker.levels)
 
 
-def _aligned(known: NDArray[np.int64], scores: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
-    """(N) scores of items, NaN for those that are not among the known."""
-    if len(known) == len(keys) and np.array_equal(known, keys):
-        return scores.astype(np.float64)
-    values = np.full(len(keys), np.nan)
-    if len(known):
-        places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        there = known[places] == keys
-        values[there] = scores[places[there]]
-    return values
-
-
-def _placed(found: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) -> Values:
-    """(N) scores of items, 0 for those that are not among the found."""
-    values = np.zeros(len(keys))
-    if len(found) and len(keys):
-        places = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
-        there = keys[places] == found
-        values[places[there]] = scores[there]
-    return values
-
-
-def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) -> Values:
+def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64], *, soft: bool = False) -> Values:
     """The best score of the rows of each item.
 
     Args:
         owners: (M) keys of the items that rows belong to, ascending.
         scores: (M) of the rows; NaN for none.
         keys: (N) of the items, ascending; the owners are among them.
+        soft: Their soft maximum instead; see `best_in`.
 
     Returns:
         (N), NaN for an item that has no row with a score.
@@ -534,5 +658,26 @@ def best_of(owners: NDArray[np.int64], scores: Values, keys: NDArray[np.int64]) 
     owners, scores = owners[known], scores[known]
     if len(owners):
         starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
-        values[np.searchsorted(keys, owners[starts])] = np.maximum.reduceat(scores, starts)
+        values[np.searchsorted(keys, owners[starts])] = best_in(scores, starts, soft=soft)
     return values
+
+
+def best_in(scores: NDArray[Any], starts: NDArray[np.int64], *, soft: bool = False) -> NDArray[Any]:
+    """The best of the scores of each item.
+
+    Args:
+        scores: (M), those of an item one after the other.
+        starts: (N) where those of each item begin.
+        soft: SOFT * log of the mean of exp(score / SOFT), which is a score for one text, and between mean and maximum
+            for several: of two items with one good text each, the better one has no others that tell of other things.
+
+    Returns:
+        (N).
+    """
+    best = np.maximum.reduceat(scores, starts)
+    counts = np.diff(np.append(starts, len(scores)))
+    if not soft or counts.max() == 1:
+        return best
+    above = np.exp((scores - np.repeat(best, counts)) / SOFT)
+    mean = np.add.reduceat(above, starts) / counts
+    return np.where(counts > 1, best + SOFT * np.log(mean), best).astype(scores.dtype)

@@ -20,8 +20,9 @@ from subtext.errors import ArgumentError, DataError, RequirementError, SubtextEr
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
 from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, named, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
-from subtext.retrieval.evidence import Gatherer, ItemScores, Part, judge_evidence
+from subtext.retrieval.evidence import Gatherer, ItemScores, Part, judge_evidence, text_space
 from subtext.retrieval.explain import explain, part_name, with_shares
+from subtext.retrieval.feedback import JudgedVectors, said_by, with_feedback
 from subtext.retrieval.mapped_weights import MissingWeightsError
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -54,6 +55,8 @@ __all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason"]
 
 Embedded = tuple[NDArray[np.float32], NDArray[np.float32] | None]
 """(L D) vectors of a text by the model, and (1 E) by the sentence encoder."""
+JudgedItem = tuple[Side, int, float, float]
+"""Side, key, label 1 or -1, and weight of a judged item."""
 RARE = 10
 """Occurrences in the training texts below which a word says little: no score of such a query is a probability."""
 TEMPERATURE = 0.05
@@ -223,12 +226,12 @@ class Index:
             text: Words that the results should match; see `Query` for quotes and minus signs. A list of queries is
                 answered as one batch.
             image: Image that the results should match.
-            like: Ids of items as positive examples.
-            not_like: Ids of items as negative examples.
+            like: Ids of items that match; they change the query, or are the query where there is no other.
+            not_like: Ids of items that do not match.
             not_text: Words that the results should not match.
-            image_weight: Weight of the image (of `like`, if there is no image), from 0 to 1. The text has 1 minus this
-                weight.
-            not_like_weight: Weight of all negative parts, from 0 to 1000.
+            image_weight: Weight of the image, or of judged items where there is no image, from 0 to 1. The text has 1
+                minus this weight.
+            not_like_weight: Weight of each item of `not_like`, and of `not_text`, from 0 to 1000.
             top: Number of results, 1 or more.
             target: "images" or "texts".
             where: Conditions on the metadata, one or several; all must be true.
@@ -345,7 +348,7 @@ class Index:
             if foreign := self._foreign(query):
                 query, note = self._without_foreign(view, query, foreign)
                 notes = (note, *notes)
-            parts = [self._part(view, side, *part, embedded=embedded) for part in query.parts]
+            parts, examples, learns = self._parts(view, query, embedded)
             if query.order is not None:
                 require_dates(view, side, query.order)
             among = matching(view, side, conditions) if conditions else None
@@ -355,18 +358,17 @@ class Index:
             scored: ItemScores | None = None
             judgement: Judgement | None = None
             by_pixels: NDArray[np.float32] | None = None
-            modality, single = parts[0].modality, len(parts) == 1
+            modality, single = parts[0].modality, len(parts) == 1 and not learns
             combined = CombinedQuery(parts, None if single else confidence.background(side))
             if gatherer is not None:
-                scored = gatherer.gather(parts, count=depth, among=among)
-                examples = [part.key for part in parts if part.key is not None]
-                having = scored.with_words()
+                having, first = gatherer.with_words(parts), phrased(view, query)
                 chosen = among if having is None else having if among is None else np.intersect1d(having, among)
-                result = scored.best(depth, among=chosen, without=examples, first=phrased(view, query))
+                scored = gatherer.gather(parts, count=depth, among=chosen, without=examples, first=first)
+                result = scored.best(depth, among=chosen, without=examples, first=first)
                 if single and side == "images" and not query.signals:
                     judgement, by_pixels = self._judged(view, ranker, confidence, scored)
             else:
-                result = combined.search(view, side, depth, among=among)
+                result = combined.search(view, side, depth, among=among, without=examples)
                 if single:
                     complete = [result] if among is None else []
                     judgement = confidence.judge(side, modality, parts[0].vectors[None], complete)[0]
@@ -376,7 +378,7 @@ class Index:
                     view,
                     result,
                     query,
-                    background=confidence.background(modality) if query.hubness and single else None,
+                    background=confidence.background(modality) if query.hubness and len(parts) == 1 else None,
                     temperature=confidence.temperature(side) or (1 / scale if scale > 1 else TEMPERATURE),
                     pixel_weight=1.0 if scored is None else scored.parts[0].slope("pixels"),
                 )
@@ -520,7 +522,7 @@ class Index:
         manifest, text = self.store.manifest, str(query.text)
         encoder = manifest.encoder
         read = encoder is not None and bool(encoder.languages) and not is_foreign(language, encoder.languages)
-        has_words = any(view.search_words(side, text, top=1) for side in SIDES)
+        has_words = _has_words(view, query, text)
         decide: tuple[Signal, ...] = ("words", "fields") if has_words else ()
         decide = ("texts", "words", "fields", "neighbours") if read else decide
         note = foreign_note(language, manifest.languages, by_encoder=read, by_words=has_words)
@@ -791,6 +793,18 @@ class Index:
                     f"got {text[:60]!r}; search with an image, or embed features and call `Index.nearest`"
                 )
 
+    def _parts(
+        self, view: View, query: Query, embedded: Mapping[str, Embedded] | None = None
+    ) -> tuple[list[Part], list[int], bool]:
+        """The parts of a query, as judged items have changed them; keys of these; and whether they have."""
+        items = [(*self._item(view, name), label, weight) for name, label, weight in query.judged]
+        parts = [self._part(view, query.target, *part, items=items, embedded=embedded) for part in query.parts]
+        # One liked item alone is the query.
+        learns = len(items) > (query.parts[0][0] == "items") and query.feedback_strength > 0
+        if learns:
+            parts = self._judged_parts(view, query.target, parts, items, query.feedback_strength)
+        return parts, [key for side, key, _, _ in items if side == query.target], learns
+
     def _part(
         self,
         view: View,
@@ -799,26 +813,64 @@ class Index:
         value: Any,
         weight: float,
         *,
+        items: Sequence[JudgedItem] = (),
         embedded: Mapping[str, Embedded] | None = None,
     ) -> Part:
-        """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
+        """One part of a query as vectors; of several items the mean."""
         if kind == "text":
             return self.part_of_text(view, target, value, weight, embedded=embedded)
         if kind == "image":
             vectors = self.embed_image(value).vectors[0].float().numpy()
             require_directions(vectors, "the image of the query")
             return Part(weight, self._toward(target, "images", vectors), "images")
+        liked = [(own, key) for own, key, label, _ in items if label > 0]
+        rows = [self._toward(target, own, view.vectors(own, np.array([key]))[0]) for own, key in liked]
+        side, key = liked[0]
+        vectors = rows[0] if len(rows) == 1 else np.mean([row.mean(axis=0) for row in rows], axis=0, keepdims=True)
+        return Part(weight, vectors.astype(np.float32), side, key if side == target else None)
+
+    @staticmethod
+    def _item(view: View, value: str | tuple[Side, str]) -> tuple[Side, int]:
+        """Side and key of an item by its id; an image where both sides have that id."""
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
             known = ids_of(view, side, [name]).get(name)
             if known is not None:
-                key = view.keys_of(side, [known])[known]
-                vectors = view.vectors(side, np.array([key]))[0]
-                return Part(weight, self._toward(target, side, vectors), side, key if side == target else None)
+                return side, view.keys_of(side, [known])[known]
         raise RequirementError(
             f"an example needs the id of an item of the index, or the path of its image; there is no '{name}'; give "
             "another"
         )
+
+    def _judged_parts(
+        self, view: View, target: Side, parts: Sequence[Part], items: Sequence[JudgedItem], strength: float
+    ) -> list[Part]:
+        """The positive parts of a query as judged items have changed them: for pixels, and for texts."""
+        pixels = JudgedVectors.of(
+            [
+                (self._toward(target, side, view.vectors(side, np.array([key]))[0]).mean(axis=0), side, label, weight)
+                for side, key, label, weight in items
+            ]
+        )
+        space = text_space(view)
+        said = said_by(view, space, [(side, key) for side, key, _, _ in items])
+        texts = JudgedVectors.of(
+            [(said[side, key], space, label, weight) for side, key, label, weight in items if (side, key) in said]
+        )
+        changed = []
+        assert pixels is not None
+        for part in parts:
+            if part.weight > 0:
+                vectors = with_feedback(view, target, part.vectors, pixels, strength=strength)
+                part = replace(part, vectors=vectors)
+                if texts is not None and part.sentence is not None and space == "sentences":
+                    sentence = with_feedback(view, space, part.sentence, texts, strength=strength)
+                    part = replace(part, sentence=sentence)
+                elif texts is not None and part.toward_texts is not None and space == "texts":
+                    toward = with_feedback(view, space, part.toward_texts, texts, strength=strength)
+                    part = replace(part, toward_texts=toward)
+            changed.append(part)
+        return changed
 
     def part_of_text(
         self,
@@ -858,8 +910,9 @@ class Index:
         )
 
     def _sentences(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
-        """(N 1 E) vectors of texts by the sentence encoder; None without one, and for names in a file of features."""
-        if self.store.manifest.encoder is None or isinstance(self._text_input, FeatureInput):
+        """(N 1 E) vectors of texts by the sentence encoder; None where it compares nothing, or they are names."""
+        none = self.store.manifest.encoder is None or not self.store.counts["texts"]
+        if none or isinstance(self._text_input, FeatureInput):
             return None
         return self.sentence_encoder(texts)[:, None]
 
@@ -946,6 +999,21 @@ class Index:
             fit=answer.fit if answer.hits or answer.left_out else None,
             request={"query": about, "where": where, "index": str(self.store.path)},
         )
+
+
+def _has_words(view: View, query: Query, text: str) -> bool:
+    """Whether an item that meets the conditions of a query has one of its words, or is linked with one that has."""
+    if not query.conditions:
+        return any(view.search_words(side, text, top=1) for side in SIDES)
+    among, (texts, images) = matching(view, query.target, query.conditions), view.owner_links()
+    for side in SIDES:
+        keys = np.array([key for key, _ in view.search_words(side, text, top=None)], dtype=np.int64)
+        if side != query.target:
+            own, linked = (texts, images) if side == "texts" else (images, texts)
+            keys = linked[np.isin(own, keys)]
+        if np.isin(keys, among).any():
+            return True
+    return False
 
 
 def _ordered(answer: Answer, query: Query) -> Answer:

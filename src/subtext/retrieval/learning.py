@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset
+from subtext.data.languages import is_foreign, language_of, said_language
 from subtext.errors import RequirementError
 from subtext.ops import draw
 from subtext.retrieval.confidence import (
@@ -29,7 +30,7 @@ from subtext.retrieval.confidence import (
     fit_direction,
     sample,
 )
-from subtext.retrieval.evidence import Gatherer, Values, best_of
+from subtext.retrieval.evidence import Gatherer, Values, best_in, best_of
 from subtext.retrieval.made_queries import taken_out
 from subtext.retrieval.ranker import (
     FIXED,
@@ -43,7 +44,7 @@ from subtext.retrieval.ranker import (
     last_keys,
     learn,
 )
-from subtext.retrieval.stores.item import SIDES, machine_of
+from subtext.retrieval.stores.item import SIDES, Item, machine_of
 from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.word_index import WordIndex
 from subtext.retrieval.words import fold, spaced, words
@@ -145,7 +146,7 @@ class Trials:
         deviations: Signal -> (Q K) standard deviations above the mean; NaN where an image lacks the signal.
         allowed: (Q K) images that the trial chooses among.
         truth: (Q) rows of the right images.
-        learnt: (Q) whether the model was trained on the right image.
+        learnt: (K) whether the model was trained on the image.
     """
 
     keys: NDArray[np.int64]
@@ -154,17 +155,18 @@ class Trials:
     truth: NDArray[np.int64]
     learnt: NDArray[np.bool_]
 
-    def subset(self, rows: NDArray[np.bool_]) -> Trials:
-        """Some of the trials.
+    @property
+    def teaching(self) -> NDArray[np.bool_]:
+        """(Q K) images that the weights are learnt among: those that the model was not trained on.
 
-        Args:
-            rows: (Q) flags.
-
-        Returns:
-            The trials that are flagged.
+        It ranks the others by what it remembers of their own texts: as wrong images of a trial they would teach that
+        pixels say little. Where hardly any image is left, all are taken.
         """
-        deviations = {signal: values[rows] for signal, values in self.deviations.items()}
-        return Trials(self.keys, deviations, self.allowed[rows], self.truth[rows], self.learnt[rows])
+        if (~self.learnt).sum() < LEAST:
+            return self.allowed
+        among = self.allowed & ~self.learnt
+        among[np.arange(len(self.truth)), self.truth] = True
+        return among
 
     def scores(self, weights: Weights) -> Values:
         """(Q K) scores; -inf for an image that is left out.
@@ -194,21 +196,32 @@ def make_trials(view: View, used: set[str] | None, *, seed: int = 0) -> list[Tri
     order = draw.uniform(keys, seed=seed, epoch=0, purpose="ranker: images", count=3)
     ranked = keys[np.argsort(order[:, 0], kind="stable")]
     chances = dict(zip(keys.tolist(), order[:, 1:].tolist(), strict=True))
+    encoder = view.manifest.encoder
+    reads = view.manifest.languages if encoder is None else encoder.languages
     fresh, learnt = list[Trial](), list[Trial]()
     for start in range(0, len(ranked), MADE):
         some = ranked[start : start + MADE]
         partners = view.partners("images", some)
         rows = view.rows("texts", keys=sorted({k for own in partners.values() for k in own}))
-        texts = {row.key: row.text for row in rows if not machine_of(row.metadata)}  # Nobody asks as machines write.
+        # Nobody asks as machines write; a query in a language that is not read is searched by its words alone.
+        read = [
+            row for row in rows if not machine_of(row.metadata) and not is_foreign(said_language(row.fields), reads)
+        ]
+        texts = {row.key: row.text for row in read}
         for item in view.items("images", some):
             own = [(key, text) for key in partners[item.key] if (text := texts.get(key))]
             trial = _made(item.key, own, *chances[item.key])
-            if trial is not None:
-                is_old = used is None or not used.isdisjoint([item.id, item.path or "", *item.own_texts])
+            if trial is not None and not is_foreign(language_of(trial.query), reads):
+                is_old = _is_learnt(item, used)
                 (learnt if is_old else fresh).append(replace(trial, learnt=is_old))
         if len(fresh) >= MADE:
             break
     return [*fresh, *learnt][:MADE]
+
+
+def _is_learnt(item: Item, used: set[str] | None) -> bool:
+    """Whether a model was trained on an item, by the names of what it was trained on."""
+    return used is None or not used.isdisjoint([item.id, item.path or "", *item.own_texts])
 
 
 def _made(image: int, texts: Sequence[tuple[int, str]], which: float, where: float) -> Trial | None:
@@ -227,6 +240,7 @@ def run_trials(
     view: View,
     trials: Sequence[Trial],
     models: TextEmbedders,
+    used: set[str] | None,
     *,
     pool: int = POOL,
     seed: int = 0,
@@ -238,6 +252,7 @@ def run_trials(
         view: The index at one moment.
         trials: One or more.
         models: What embeds texts.
+        used: Names of what the model was trained on; None for all images.
         pool: Images that a trial chooses among, besides the right ones.
         seed: Of the right images that count as without texts.
         hide_texts: Let as many right images lack texts as images do: one that a query is made of has texts.
@@ -256,13 +271,15 @@ def run_trials(
     owners, text_keys = gatherer.own_texts(keys)
     own_keys = np.unique(text_keys)
     rows = np.searchsorted(own_keys, text_keys)
-    asked = vectors if sentence_vectors is None else sentence_vectors
     space = gatherer.text_space
-    compared = best_products(asked, view.vectors_in(space, own_keys)[0]).astype(np.float64)
+    asked = vectors if sentence_vectors is None or space == "texts" else sentence_vectors
+    own_vectors, has_vector = view.vectors_in(space, own_keys)
+    compared = np.where(has_vector, best_products(asked, own_vectors), np.nan).astype(np.float64)
     texts = {row.key: row.text or "" for row in view.rows("texts", keys=own_keys.tolist())}
     counted = WordIndex([spaced(texts[key]) for key in own_keys.tolist()])
     rests = [trial.rest or "" for trial in trials]
-    rest_vectors = models.model(rests) if models.encoder is None else models.encoder(rests)[:, None]
+    by_model = models.encoder is None or space == "texts"
+    rest_vectors = models.model(rests) if by_model or models.encoder is None else models.encoder(rests)[:, None]
     values["texts"], values["words"] = np.full(shape, np.nan), np.full(shape, np.nan)
     allowed = np.ones(shape, dtype=np.bool_)
     # As many right images lack texts as images do.
@@ -271,7 +288,7 @@ def run_trials(
     for number, trial in enumerate(trials):
         right = truth[number]
         said = counted.scores(trial.query)
-        values["texts"][number] = best_of(owners, compared[number][rows], keys)
+        values["texts"][number] = best_of(owners, compared[number][rows], keys, soft=True)
         values["words"][number] = best_of(owners, said[rows], keys)
         source = counted.score(trial.query, spaced(trial.source))
         allowed[number] = ~(values["words"][number] >= AS_MUCH * source) if source > 0 else True
@@ -283,12 +300,15 @@ def run_trials(
             left.append((float(own), counted.score(trial.query, spaced(trial.rest))))
         if hide_texts and chances[number] < bare:
             left = []
-        for place, signal in enumerate(("texts", "words")):
-            values[signal][number, right] = max((pair[place] for pair in left), default=np.nan)  # type: ignore[index]
+        none, first = np.full(2, np.nan), np.zeros(1, dtype=np.int64)
+        cosines, shared = np.array(left).T if left else none[:, None]
+        known = cosines[~np.isnan(cosines)]
+        values["texts"][number, right] = best_in(known, first, soft=True)[0] if len(known) else np.nan
+        values["words"][number, right] = best_in(shared, first)[0]
     if sentence_vectors is not None and len(view.owners("neighbours")[0]):
         lent, there = view.vectors_in("neighbours", keys)
         values["neighbours"] = np.where(there, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
-    learnt = np.array([trial.learnt for trial in trials])
+    learnt = np.array([_is_learnt(item, used) for item in view.items("images", keys)])
     return Trials(keys, {s: _standardised(s, values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
 
 
@@ -327,8 +347,8 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
         note = "the model was trained on these images: pixels and neighbours have their fixed share" + (
             note and f"; {note}"
         )
-    ran = run_trials(view, trials, models, seed=seed)
-    weights = learn(ran.deviations, ran.allowed, ran.truth, held=held, least=("words",))
+    ran = run_trials(view, trials, models, used, seed=seed)
+    weights = learn(ran.deviations, ran.teaching, ran.truth, held=held, least=("words",), own_first=True)
     return new_ranker(
         view,
         weights,
@@ -369,7 +389,13 @@ def given_trials(view: View, pairs: Dataset, *, seed: int = 0) -> list[Trial]:
 
 
 def fit_given(
-    view: View, pairs: Dataset, models: TextEmbedders, *, data: Mapping[str, Any], seed: int = 0
+    view: View,
+    pairs: Dataset,
+    models: TextEmbedders,
+    used: set[str] | None,
+    *,
+    data: Mapping[str, Any],
+    seed: int = 0,
 ) -> Ranker | None:
     """Fit the ranker of an index by given pairs, and the probability of a hit.
 
@@ -377,6 +403,7 @@ def fit_given(
         view: The index at one moment.
         pairs: Images with texts as people would search for them.
         models: What embeds texts.
+        used: Names of what the model was trained on; None for all images.
         data: Where the pairs came from, as plain data.
         seed: Of what is drawn.
 
@@ -388,8 +415,8 @@ def fit_given(
     if len(trials) < MIN_GROUPS:
         return None
     whole = view.counts["images"] <= MOST_IMAGES
-    ran = run_trials(view, trials, models, pool=MOST_IMAGES if whole else POOL, seed=seed, hide_texts=False)
-    weights = learn(ran.deviations, ran.allowed, ran.truth)
+    ran = run_trials(view, trials, models, used, pool=MOST_IMAGES if whole else POOL, seed=seed, hide_texts=False)
+    weights = learn(ran.deviations, ran.teaching, ran.truth)
     about = {"queries": len(trials), "data": dict(data), "note": "", **_ranks(ran, weights)}
     ranker = new_ranker(view, weights, "given pairs", about, _levels(ran, weights))
     if not whole:

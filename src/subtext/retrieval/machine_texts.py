@@ -161,11 +161,11 @@ def _derived(
 ) -> dict[DerivedSpace, Mapping[str, DerivedRow]]:
     """The sentence vectors of texts, where the index has a sentence encoder."""
     record = writer.manifest.encoder
-    return (
-        {}
-        if record is None or not entries
-        else {"sentences": SentenceVectors(record, writer.store.path, former)(entries)}
-    )
+    if record is None or not entries:
+        return {}
+    vectors = SentenceVectors(record, writer.store.path, former)
+    vectors.keep(writer, [entry.text for entry in entries])
+    return {"sentences": vectors(entries)}
 
 
 def _embedded(model: Model, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -6,8 +6,8 @@ an image i, N(i) are the `NEAREST` images that lend and have the largest cosines
 
     sum over j in N(i) of w_j m_j        w = softmax(c / TEMPERATURE)
 
-An image is not its own neighbour, and neither is one of the same content. The weights do not depend on a query, so that
-the neighbourhood of an image is one vector.
+An image is not its own neighbour, and neither is one of the same content; one that has none has an empty row. The
+weights do not depend on a query, so that the neighbourhood of an image is one vector.
 
 A change removes, as it is made, the rows of all images whose neighbours it changes: of those that have a changed image
 near, and of the changed ones themselves. An image without a row is therefore one whose row is to be computed, and which
@@ -152,23 +152,27 @@ class _Neighbourhood:
 
     @property
     def stale(self) -> NDArray[np.int64]:
-        """Images without a row."""
-        return np.setdiff1d(self.view.keys("images"), self.view.owners("neighbours")[0])
+        """Images without a row; those that have no neighbours have an empty one."""
+        return np.setdiff1d(self.view.keys("images"), self.view.derived("neighbours")[0])
 
     @property
     def compares_all(self) -> bool:
         return self.view.counts["images"] * self.view.manifest.views["images"] <= COMPARED
 
     def rows(self, nearby: Nearby) -> dict[int, DerivedRow]:
-        """The rows of images with these neighbours; of those without any, none."""
+        """The rows of images with these neighbours."""
         near = np.unique([key for own in nearby.values() for _, key in own]).astype(np.int64)
         means = lent_by(self.view, near, self.links)
         rows = {}
         for key, own in nearby.items():
             cosines, others = [cosine for cosine, _ in own], [other for _, other in own]
             vector = mixed(cosines, means[np.searchsorted(near, others)]) if own else None
-            if vector is not None:
-                rows[key] = DerivedRow(vector, others, cosines)
+            if vector is None:
+                # Some direction: it is compared with nothing.
+                nowhere = np.eye(1, self.view.manifest.width_of("sentences"), dtype=np.float32)[0]
+                rows[key] = DerivedRow(nowhere, others, cosines, np.nan)
+            else:
+                rows[key] = DerivedRow(vector, others, cosines, cosines[-1] if len(own) >= NEAREST else -np.inf)
         return rows
 
     def _units(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -237,27 +241,28 @@ class _Neighbourhood:
 
     def joined(self, new: NDArray[np.int64]) -> Nearby:
         """The neighbours of images with a row, where some of the new images that lend are among them now."""
-        owners, rows = self.view.owners("neighbours")
+        owners, _, farthest = self.view.derived("neighbours")
         if not len(new) or not len(owners):
             return {}
         joined: Nearby = {}
-        for some, candidates in self._nearer(new, owners, rows) if self.compares_all else self._met(new, owners):
+        for some, candidates in self._nearer(new, owners, farthest) if self.compares_all else self._met(new, owners):
             before, more = near_of(self.view, some), self._ranked(some, candidates)
-            for key, former in before.items():
+            for key in some.tolist():
+                former = before.get(key, [])
                 others = {other for _, other in former}
                 now = _best([*former, *(pair for pair in more[key] if pair[1] not in others)])
                 joined |= {key: now} if now != former else {}
         return joined
 
     def _nearer(
-        self, new: NDArray[np.int64], owners: NDArray[np.int64], rows: NDArray[np.int64]
+        self, new: NDArray[np.int64], owners: NDArray[np.int64], farthest: NDArray[np.float64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Images with a row, some at a time, and the new ones that may be nearer than their last neighbour; or -1."""
         vectors = self._units(new)
         size = min(_ROWS, max(1, _BLOCK // (len(new) * vectors.shape[1] ** 2)))
         for start in range(0, len(owners), size):
             some = owners[start : start + size]
-            last = _last_cosines(self.view, some, rows[start : start + size])
+            last = np.nan_to_num(farthest[start : start + size], nan=-np.inf)
             is_near = _largest(self._units(some), vectors) > last[:, None] - 10.0**-DIGITS * 2
             counts = is_near.sum(axis=1)
             for many in np.unique(counts[counts > 0]):
@@ -297,12 +302,6 @@ def _best(chosen: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
     return sorted(chosen, key=lambda pair: (-pair[0], pair[1]))[:NEAREST]
 
 
-def _last_cosines(view: View, owners: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n) cosine of the last neighbour of images; below all where there is room for another."""
-    last = {row.key: row.fields["cosines"][0] for row in view.rows("neighbours", keys=rows.tolist())}
-    return np.array([last[key][-1] if len(last[key]) >= NEAREST else -np.inf for key in rows.tolist()])
-
-
 def near_of(view: View, keys: NDArray[np.int64]) -> dict[int, list[tuple[float, int]]]:
     """The neighbours of images.
 
@@ -311,7 +310,7 @@ def near_of(view: View, keys: NDArray[np.int64]) -> dict[int, list[tuple[float, 
         keys: (N) keys of images.
 
     Returns:
-        Key of an image -> (cosine, key) of its neighbours, nearest first; images without a row are left out.
+        Key of an image -> (cosine, key) of its neighbours, nearest first; images that have none are left out.
     """
     owners, rows = view.owners("neighbours")
     chosen = np.isin(owners, keys)

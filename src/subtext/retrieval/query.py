@@ -43,13 +43,15 @@ class Query:
         text: Words that the results should match. A phrase in quotes (straight or typographic) is also added to
             `phrases`. A word or phrase after a minus is moved to `not_text`, unless nothing else is left to search for.
         image: Path, bytes, PIL image or precomputed features of an image that the results should match.
-        like: Ids of items of the index as positive examples. An id is looked up among images, then among texts;
-            ("texts", id) is a text.
-        not_like: Ids of items as negative examples.
+        like: Ids of items of the index that are judged to match. They change the text and the image of the query, as
+            `retrieval.feedback` says, and are not in the results; alone, they are the query. An id is looked up among
+            images, then among texts; ("texts", id) is a text.
+        not_like: Ids of items that are judged not to match.
         not_text: Words that the results should not match.
-        image_weight: Weight of the image (of `like`, if there is no image), from 0 to 1. The text has 1 minus this
-            weight.
-        not_like_weight: Weight of all negative parts, from 0 to 1000; the positive parts have weight 1.
+        image_weight: Weight of the image, from 0 to 1; the text has 1 minus this weight. Without an image, that of
+            `like` and `not_like`: at 1 they alone are the query.
+        not_like_weight: Weight of each item of `not_like`, and of `not_text`, from 0 to 1000; what the results should
+            match has weight 1.
         top: Number of results.
         target: "images" or "texts".
         where: Conditions on the metadata, as `Condition` or text such as "year >= 1990", one or several; all must be
@@ -138,19 +140,32 @@ class Query:
 
     @property
     def parts(self) -> list[tuple[str, Any, float]]:
-        """("text" | "image" | "item", value, weight); the positive weights sum to 1."""
+        """("text" | "image" | "items", value, weight); the positive weights sum to 1."""
         combined = self.image is not None or bool(self.like)
         share = self.image_weight if self.text is not None else 1.0
-        positive = [
-            ("text", self.text, 1 - share if combined else 1.0),
-            ("image", self.image, share),
-            *(("item", item, (share if self.image is None else 1.0) / len(self.like)) for item in self.like),
-        ]
+        text_share = 1 - share if combined else 1.0
+        positive = [("text", self.text, text_share), ("image", self.image, share)]
         positive = [part for part in positive if part[1] is not None and part[2] > 0]
         total = sum(weight for _, _, weight in positive)
-        excluded = [*(("item", item) for item in self.not_like), *([("text", self.not_text)] if self.not_text else [])]
-        negative = [(kind, value, -self.not_like_weight / len(excluded)) for kind, value in excluded]
-        return [(kind, value, weight / total) for kind, value, weight in positive] + [p for p in negative if p[2] < 0]
+        positive = [(kind, value, weight / total) for kind, value, weight in positive] or [("items", self.like, 1.0)]
+        return positive + ([("text", self.not_text, -self.not_like_weight)] if self._is_away else [])
+
+    @property
+    def _is_away(self) -> bool:
+        return bool(self.not_text) and self.not_like_weight > 0
+
+    @property
+    def judged(self) -> list[tuple[str | tuple[Side, str], float, float]]:
+        """(id or (side, id), label 1 or -1, weight) of the judged items that change the query."""
+        liked = [(name, 1.0, 1.0) for name in self.like]
+        return liked + [(name, -1.0, self.not_like_weight) for name in self.not_like if self.not_like_weight > 0]
+
+    @property
+    def feedback_strength(self) -> float:
+        """How far judged items may lead from the text or image of the query, 1 by default."""
+        if self.text is None or self.image is not None or not self.like or self.image_weight == 1:
+            return 1.0
+        return self.image_weight / (1 - self.image_weight)
 
     @property
     def texts(self) -> list[str]:
@@ -165,7 +180,7 @@ class Query:
     @property
     def text_only(self) -> bool:
         """Whether text is the only positive part."""
-        return all(kind == "text" for kind, _, weight in self.parts if weight > 0)
+        return not self.like and all(kind == "text" for kind, _, weight in self.parts if weight > 0)
 
     @property
     def by_score(self) -> bool:
@@ -176,7 +191,7 @@ class Query:
     def batchable(self) -> bool:
         """Whether this is one text or one image, ranked by score, so that it can be part of a batch."""
         simple = self.by_score and self.min_probability is None and not self.explain and self.order is None
-        return simple and len(self.parts) == 1 and self.parts[0][0] != "item"
+        return simple and len(self.parts) == 1 and not self.judged
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -257,7 +272,7 @@ class CombinedQuery:
 
     Attributes:
         parts: One part or more.
-        background: Sampled items that scores are standardised over; None for a single part.
+        background: Sampled items that scores are standardised over; None for a single part that keeps its cosine.
     """
 
     parts: Sequence[Part]
@@ -265,8 +280,8 @@ class CombinedQuery:
 
     @property
     def single(self) -> bool:
-        """Whether there is one part alone."""
-        return len(self.parts) == 1
+        """Whether there is one part alone, with its cosine as the score."""
+        return len(self.parts) == 1 and self.background is None
 
     def scaled(self) -> list[tuple[Part, float, float]]:
         """Each part, its mean over the background, and its weight divided by its standard deviation there.
@@ -297,8 +312,10 @@ class CombinedQuery:
             total += factor * (part_scores(part, vectors) - mean)
         return total
 
-    def search(self, view: View, side: Side, count: int, *, among: NDArray[np.int64] | None) -> Hits:
-        """The best items, without the examples of the query.
+    def search(
+        self, view: View, side: Side, count: int, *, among: NDArray[np.int64] | None, without: Sequence[int] = ()
+    ) -> Hits:
+        """The best items, without the examples and judged items of the query.
 
         Exact where items and parts have one vector each. Else candidates are the best items of each positive part, ten
         times `count`: an item that is good for all parts and among the best of none is missed.
@@ -308,11 +325,12 @@ class CombinedQuery:
             side: "images" or "texts".
             count: Number of items.
             among: (M) int64 keys to search, ascending; None for all.
+            without: Keys to leave out.
 
         Returns:
             At most `count` hits, best first.
         """
-        examples = {part.key for part in self.parts if part.key is not None}
+        examples = {*without, *(part.key for part in self.parts if part.key is not None)}
         scaled = self.scaled()
         if self.single or (view.manifest.views[side] <= 1 and all(len(part.vectors) == 1 for part in self.parts)):
             vectors = scaled[0][0].vectors if self.single else np.sum([f * p.vectors for p, _, f in scaled], axis=0)

@@ -190,7 +190,7 @@ class Weights:
         weights, amounts = dict[Signal, NDArray[np.float64]](), dict[Signal, NDArray[np.float64]]()
         for signal, values in deviations.items():
             lacks = np.isnan(values)
-            weight = np.full(values.shape, self.full.get(signal, 0.0))
+            weight = np.full(values.shape, self.full.get(signal, 0.0), dtype=values.dtype)
             if bare is not None and signal not in OWN:
                 weight[bare] = self.bare.get(signal, 0.0)
             amount = weight * values
@@ -253,6 +253,10 @@ def design(
     return np.stack(columns, axis=-1), names, [row for row, (kind, _) in enumerate(names) if kind.startswith("without")]
 
 
+TAUGHT = 30
+"""Queries whose image has texts, or has none, below which they teach nothing of such images."""
+
+
 def learn(
     deviations: Mapping[Signal, NDArray[np.float64]],
     allowed: NDArray[np.bool_],
@@ -260,8 +264,12 @@ def learn(
     *,
     held: Sequence[Signal] = (),
     least: Sequence[Signal] = (),
+    own_first: bool = False,
 ) -> Weights:
     """The weights that choose the right items.
+
+    Where hardly a right image has texts, the weights of images with texts have the ratio of `FIXED` to the others, and
+    the other way round: as wrong images alone, they would teach that all evidence for them is bad.
 
     Args:
         deviations: Signal -> (Q N) standard deviations above the mean; NaN where an item lacks the signal.
@@ -269,25 +277,61 @@ def learn(
         truth: (Q) the right item of each query.
         held: Signals of which the queries teach nothing: their ratio to the weight of texts is that of `FIXED`.
         least: Signals that weigh at least so much.
+        own_first: The texts of an image weigh at least as much as those of its neighbours.
 
     Returns:
         The weights. Fields weigh at least as much as words: no query that is made of texts teaches what an inventory
         number is worth.
     """
     taught = {signal: values for signal, values in deviations.items() if signal not in held}
+    own = [signal for signal in OWN if signal in deviations]
+    bare = np.isnan(deviations[own[0]]) if own else np.zeros(allowed.shape, dtype=np.bool_)
+    rows = np.arange(len(truth))
+    right_bare = bare[rows, truth]
+    counts = {"full": int((~right_bare).sum()), "bare": int(right_bare.sum())}
+    # Of two kinds of images that are both there, the one that teaches nothing.
+    kind = min(counts, key=lambda name: counts[name])
+    untaught = kind if own and bare.any() and not bare.all() and counts[kind] < TAUGHT else None
+    if untaught is not None:
+        wanted = right_bare if untaught == "full" else ~right_bare
+        allowed = allowed & (bare if untaught == "full" else ~bare)
+        allowed, truth = allowed[wanted], truth[wanted]
+        taught = {signal: values[wanted] for signal, values in taught.items()}
     inputs, names, signed = design(taught)
-    found = dict(zip(names, fit_choices(inputs, allowed, truth, signed=signed).tolist(), strict=True))
+    together = [names.index(("full", signal)) for signal in ("texts", "neighbours") if ("full", signal) in names]
+    own_first = own_first and len(together) == 2
+    if own_first:
+        # As no weight is below 0, that of texts is what is learnt for them and for both.
+        inputs[..., together[1]] += inputs[..., together[0]]
+    learnt = fit_choices(inputs, allowed, truth, signed=signed)
+    if own_first:
+        learnt[together[0]] += learnt[together[1]]
+    found = dict(zip(names, learnt.tolist(), strict=True))
     full = {signal: value for (kind, signal), value in found.items() if kind == "full"}
-    bare = {signal: value for (kind, signal), value in found.items() if kind == "bare"}
+    bare_weights = {signal: value for (kind, signal), value in found.items() if kind == "bare"}
     constants = {kind: value for (kind, _), value in found.items() if kind.startswith("without")}
+    if untaught == "full":
+        scale = _ratio(bare_weights, FIXED.bare)
+        full = {signal: scale * FIXED.full[signal] for signal in deviations}
+        constants["without_texts"] = scale * FIXED.without_texts
     # Where no text says anything of its image, the others have their fixed weights.
-    scale = max(full.get(signal, 0.0) / FIXED.full[signal] for signal in OWN) or 1.0
+    scale = max((full.get(signal, 0.0) / FIXED.full[signal] for signal in OWN), default=0.0) or 1.0
+    if untaught == "bare":
+        scale = _ratio(full, FIXED.full)
+        bare_weights = {signal: scale * FIXED.bare[signal] for signal in deviations if signal in FIXED.bare}
+        constants["without_texts"] = scale * FIXED.without_texts
     full |= {signal: scale * FIXED.full[signal] for signal in held if signal in deviations}
-    bare |= {signal: scale * FIXED.bare[signal] for signal in held if signal in deviations}
+    bare_weights |= {signal: scale * FIXED.bare[signal] for signal in held if signal in deviations}
     full |= {signal: max(full.get(signal, 0.0), scale * FIXED.full[signal]) for signal in least}
     full["fields"] = max(full.get("words", 0.0), scale * FIXED.full["fields"])
-    bare = {**{signal: value for signal, value in full.items() if signal not in OWN}, **bare, "fields": full["fields"]}
-    return Weights(full, bare, **constants)
+    shared = {signal: value for signal, value in full.items() if signal not in OWN}
+    return Weights(full, {**shared, **bare_weights, "fields": full["fields"]}, **constants)
+
+
+def _ratio(found: Mapping[Signal, float], fixed: Mapping[Signal, float]) -> float:
+    """How much larger learnt weights are than the fixed ones, together; 1 where nothing was learnt."""
+    known = [signal for signal in found if signal in fixed]
+    return sum(found[signal] for signal in known) / (sum(fixed[signal] for signal in known) or 1.0) or 1.0
 
 
 @dataclass(frozen=True)

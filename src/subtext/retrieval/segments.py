@@ -13,11 +13,53 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.ops.compiled.coded_products import Codes
 from subtext.retrieval.ann import best_rows, likeliest, rescore_top_k, rows_in, scores_of_rows
 from subtext.retrieval.stores.item import NO_HITS, Hits
 
 MARGIN = 16
 """Rows beyond `top` that are scored again in float64, which settles the order of nearly equal scores."""
+
+
+CODED = 2048
+"""Rows of a segment from which on it is scanned by codes."""
+ROUNDING = 1e-5
+"""Error of a product of float32, relative to the length of the query and the largest product."""
+
+
+class Scan:
+    """Compares queries with all rows of a segment; from the second query on by codes, if there are many rows.
+
+    Codes take longer to make than the first query without them, a quarter of the memory of the vectors, and a tenth of
+    the time of each later query. A command that asks once makes none.
+
+    Args:
+        vectors: (R D) float32.
+    """
+
+    def __init__(self, vectors: NDArray[np.float32]) -> None:
+        self.vectors = vectors
+        self._asked = False
+        self._codes: Codes | None = None
+
+    def __call__(self, query: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The products with a query.
+
+        Args:
+            query: (L D) float32, the views of a query.
+
+        Returns:
+            (R) float32, the largest product of a view, and (R) by how much it may be off.
+        """
+        if self._codes is None and self._asked and len(self.vectors) >= CODED:
+            self._codes = Codes.of(self.vectors)
+        self._asked = True
+        if self._codes is None:
+            products: NDArray[np.float32] = (self.vectors @ query.T).max(axis=1)
+            largest = max(float(np.linalg.norm(query, axis=1).max()), float(np.abs(products).max()))
+            return products, np.full(len(products), ROUNDING * largest, dtype=np.float32)
+        pairs = [self._codes.products(view) for view in query]
+        return np.max([own for own, _ in pairs], axis=0), np.max([errors for _, errors in pairs], axis=0)
 
 
 @dataclass(frozen=True)
@@ -43,6 +85,11 @@ class Segment:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.keys)
+
+    @cached_property
+    def scan(self) -> Scan:
+        """Compares queries with all rows."""
+        return Scan(self.vectors)
 
     @cached_property
     def _order(self) -> NDArray[np.int64] | None:

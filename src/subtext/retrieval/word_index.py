@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from subtext.retrieval.words import LEAST, LENGTH, SATURATION, query_words
 
+SPARSE = 1 / 16
+"""Share of texts from which on what a word adds is kept for all of them, once it was asked for: there are few such
+words, and a whole array is added sooner than its parts."""
+
 
 class WordIndex:
     """The words of N texts, and what each of them adds to the score of a text that has it.
@@ -38,6 +42,7 @@ class WordIndex:
         self.weights = np.maximum(np.log((self.count - having + 0.5) / (having + 0.5)), LEAST)
         added = self.weights[of_word] * times * (SATURATION + 1) / (times + self._norm(counted[self.rows]))
         self.added = added.astype(np.float32)
+        self._frequent: dict[int, NDArray[np.float32]] = {}
 
     def _norm(self, lengths: NDArray[np.int64] | int) -> NDArray[np.float64]:
         return SATURATION * (1 - LENGTH + LENGTH * np.asarray(lengths, dtype=np.float64) / max(self.mean, 1e-9))
@@ -54,9 +59,17 @@ class WordIndex:
         total = np.zeros(self.count)
         for word in dict.fromkeys(query_words(query)):
             code = self.vocabulary.get(word)
-            if code is not None:
-                own = slice(self.starts[code], self.starts[code + 1])
+            if code is None:
+                continue
+            own = slice(self.starts[code], self.starts[code + 1])
+            if own.stop - own.start <= SPARSE * self.count:
                 total[self.rows[own]] += self.added[own]
+                continue
+            if code not in self._frequent:
+                added = np.zeros(self.count, dtype=np.float32)
+                added[self.rows[own]] = self.added[own]
+                self._frequent[code] = added
+            total += self._frequent[code]
         return total
 
     def score(self, query: str, text: str) -> float:

@@ -6,7 +6,7 @@ import os
 import socket
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 from subtext.api.options import Device, Quiet
@@ -14,6 +14,9 @@ from subtext.errors import ArgumentError, RequirementError, Setting
 from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 from subtext.text_helpers import install_hint
+
+if TYPE_CHECKING:
+    from subtext.server.state import Library
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server stops."""
@@ -215,7 +218,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
     if settings.workers == 1:
         app = build(settings)
         state: ServerState = app.state.server
-        counts = ", ".join(f"{name}: {len(library.index):,} images" for name, library in state.libraries.items())
+        counts = ", ".join(_shown_counts(name, library) for name, library in state.libraries.items())
         say(f"{counts}\n{address}", quiet=quiet)
         uvicorn.Server(uvicorn.Config(app, **options)).run()
         return
@@ -226,6 +229,12 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         say(f"{names}: {settings.workers} processes\n{address}", quiet=quiet)
         target = "subtext.server.application:from_environment"
         uvicorn.run(target, factory=True, workers=settings.workers, **options)
+
+
+def _shown_counts(name: str, library: Library) -> str:
+    """How many images a library shows, and how many it hides."""
+    shown, total = len(library.index), library.store.whole.counts["images"]
+    return f"{name}: {shown:,} images" + (f" of {total:,}, the others hidden" if shown < total else "")
 
 
 def address_lines(settings: Settings) -> str:

@@ -18,12 +18,11 @@ from subtext.settings.marks import Commas, Flag, Interval, Metavar, OptionGroup,
 T = TypeVar("T")
 
 
-_LOADED: dict[str, Any] = {
+_LOADED = {
     name: type(name, (), {"__module__": "builtins"})
-    for name in ("Dataset", "Rows", "Arrays", "Model", "Setup", "BuildContext")
+    for name in ("Dataset", "Rows", "Arrays", "Model", "EmbeddedDataset", "Setup", "BuildContext")
 }
 """Stand in evaluated annotations for classes that are imported for type checkers alone."""
-_LOADED["AnyPath"] = str | os.PathLike[str]
 
 
 @cache

@@ -100,12 +100,22 @@ def test_default_encoder_says_why(models: dict[str, Path], tmp_path: Path, monke
     index = st.open_index(tmp_path / "a")
     with pytest.raises(RequirementError, match="needs a sentence encoder to compare texts with texts; it has none"):
         index.sentence_encoder(["a dog"])
-    monkeypatch.setattr("subtext.retrieval.sentences.is_installed", lambda side: True)
-    silent = photos(tmp_path / "silent", texts=False)
-    said = call("index", "build", tmp_path / "b", silent, "--model", models["clip"]).stderr
-    assert "note: sentence encoder: none, since the data have no texts" in said
     said = call("index", "build", tmp_path / "c", data, "--model", models["clip"], "--text-encoder", "none").stderr
     assert "sentence encoder" not in said and open_store(tmp_path / "c").manifest.encoder is None
+
+
+def test_texts_that_are_added_later_are_read_by_the_encoder(models: dict[str, Path], tmp_path: Path) -> None:
+    silent, encoder = photos(tmp_path / "data", texts=False), models["sentence"]
+    call("index", "build", tmp_path / "a", silent, "--model", models["clip"], "--text-encoder", encoder, "-q")
+    assert (
+        space_counts(tmp_path / "a")["sentences"] == 0 and not st.open_index(tmp_path / "a").search("a dog")[0].captions
+    )
+    photos(tmp_path / "data")
+    call("index", "update", tmp_path / "a", "-q")
+    counts = space_counts(tmp_path / "a")
+    assert counts["sentences"] == counts["neighbours"] == 12
+    hit = st.open_index(tmp_path / "a").search("a dog", explain=True)[0]
+    assert {"texts", "neighbours"} <= {reason.signal for reason in hit.reasons}
 
 
 def test_starter_is_the_encoder_where_it_is_installed(
@@ -126,6 +136,23 @@ def test_starter_is_the_encoder_where_it_is_installed(
     assert not (tmp_path / "b" / "store-1" / "sentences").exists()
     one, other = (st.open_index(tmp_path / name).sentence_encoder(["a dog runs"]) for name in "ab")
     np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_texts_that_say_to_be_in_another_language_are_left_to_their_words(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    data = photos(tmp_path / "photos", texts=False)
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    for number, row in enumerate(rows):
+        row |= {"captions": [f"boat {number}", f"bateau {number}", f"barco {number}"], "language": ["en-GB", "fr", "?"]}
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    st.build_index(tmp_path / "ix", data=data, model=models["clip"], text_encoder=str(models["sentence"]), quiet=True)
+    with open_store(tmp_path / "ix").reading() as view:
+        owners = view.owners("sentences")[0]
+        said = {row.text for row in view.rows("texts", keys=owners.tolist())}
+    assert said == {f"{word} {number}" for word in ("boat", "barco") for number in range(len(rows))}
+    index = st.open_index(tmp_path / "ix")
+    assert index.search("bateau", top=1, signals=["words"])[0].captions[1] in {f"bateau {n}" for n in range(len(rows))}
 
 
 def test_what_is_no_sentence_encoder_is_refused(models: dict[str, Path], tmp_path: Path) -> None:

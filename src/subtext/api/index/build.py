@@ -16,7 +16,15 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
-from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
+from subtext.api.index.maintain import (
+    IndexReport,
+    advice,
+    items_counted,
+    names_learnt,
+    names_of,
+    recorded_sources,
+    vector_shape,
+)
 from subtext.api.load import (
     EvaluationSubject,
     LoadedRun,
@@ -55,7 +63,6 @@ if TYPE_CHECKING:
     from subtext.api.embed import EmbeddedDataset
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
-    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import EncoderRecord, Manifest
@@ -204,7 +211,7 @@ def build_index(
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
         text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
-            sentence encoder, or none. Default: starter where it is installed and the data have texts.
+            sentence encoder, or none. Default: starter where it is installed.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
             embedding.
@@ -796,7 +803,7 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
             return
         if not view.counts["texts"] or isinstance(opened.model.text.input_spec, FeatureInput):
             return
-        used, note = _names_learnt(opened.record, sources)
+        used, note = names_learnt(opened.record, sources)
         found = fit_made(view, embedders_of(writer.store, opened.model), used, note=note)
     store_ranker(writer, found)
     said = found.about.get("note", "")
@@ -805,16 +812,6 @@ def refresh_ranker(writer: Writer, opened: LoadedRun, sources: DataConfig, *, qu
         say(f"note: evidence is weighed by {count:,} queries made of its texts{said and '; '}{said}", quiet=quiet)
     else:
         say(f"note: evidence has {said}", quiet=quiet)
-
-
-def _names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
-    """Names of what a model was trained on, None for everything; and a note where nobody can say."""
-    if record is None:
-        return set(), ""
-    try:
-        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
-    except (DataError, RequirementError) as problem:
-        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
 
 
 def interrupted_build(index: str | Path) -> Store | None:

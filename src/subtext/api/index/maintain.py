@@ -22,6 +22,7 @@ from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
+    from subtext.models.checkpoint import Record
     from subtext.retrieval.calibration import Calibration
     from subtext.retrieval.manifest import Manifest
     from subtext.retrieval.ranker import Ranker
@@ -690,11 +691,36 @@ def calibrate_index(
         for side, direction in calibration.directions.items()
     ]
     plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
-    return CalibrationReport(str(store.path), plot, calibration, _teach(store, opened, calibration, source, seed))
+    return CalibrationReport(
+        str(store.path), plot, calibration, _teach(store, opened, work.sources, calibration, source, seed)
+    )
+
+
+def names_learnt(record: Record | None, sources: DataConfig) -> tuple[set[str] | None, str]:
+    """Names of what a model was trained on.
+
+    Args:
+        record: Of its training; None for a pretrained model.
+        sources: Where the data are now.
+
+    Returns:
+        The names, None for everything; and a note where nobody can say.
+    """
+    if record is None:
+        return set(), ""
+    try:
+        return names_of(read_data_of_run(record, sources).split(record.data.train_split)), ""
+    except (DataError, RequirementError) as problem:
+        return None, f"the data of the model cannot be read ({problem}), so that all images count as trained on"
 
 
 def _teach(
-    store: Store, opened: LoadedRun, calibration: Calibration, source: Mapping[str, Any], seed: int
+    store: Store,
+    opened: LoadedRun,
+    sources: DataConfig,
+    calibration: Calibration,
+    source: Mapping[str, Any],
+    seed: int,
 ) -> Ranker | None:
     """Fit the ranker of an index by held-out pairs, and store it; None where too few of the images are in the index."""
     from subtext.data.features import FeatureInput
@@ -704,9 +730,11 @@ def _teach(
     if isinstance(opened.model.text.input_spec, FeatureInput):
         return None
     with store.reading() as view:
-        ranker = fit_given(view, opened.pairs, embedders_of(store, opened.model), data=source, seed=seed)
+        used, note = names_learnt(opened.record, sources)
+        ranker = fit_given(view, opened.pairs, embedders_of(store, opened.model), used, data=source, seed=seed)
     if ranker is None:
         return None
+    ranker = replace(ranker, about={**ranker.about, "note": note})
     pixels = calibration.directions.get("images")
     if ranker.direction is not None and pixels is not None:
         errors = [own.metrics["calibration_error"] for own in (ranker.direction, pixels)]

@@ -537,17 +537,17 @@ class FolderView(SqlView):
         """
         return self.sides[side].live
 
-    def scores(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    def scores(
+        self, space: Space, vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
         """The scores of all items of a space; see `View.scores`.
-
-        Sums are of float32, and may differ in the last digit with the place of a row.
 
         Args:
             space: One of `SPACES`.
             vectors: (L D) float32 of one query.
 
         Returns:
-            (N) keys of items, ascending, and (N) float32 scores.
+            (N) keys of items, ascending, (N) float32 scores, and (N) float32 by how much each may be off.
         """
         table, name = self.sides[space], f"order of {space}"
         if name not in self.cache:
@@ -558,12 +558,18 @@ class FolderView(SqlView):
             # Of each item its K rows, in the order of the items.
             order = np.argsort(keys, kind="stable")
             starts = np.searchsorted(keys[order], rows)
-            self.cache[name] = owners, places[order][starts[:, None] + np.arange(table.views)]
+            places = places[order][starts[:, None] + np.arange(table.views)]
+            # Rows that lie in this order already are not moved.
+            moved = table.views > 1 or not np.array_equal(places[:, 0], np.arange(len(table.owners)))
+            self.cache[name] = owners, places if moved else None
         owners, places = self.cache[name]
-        every = [np.zeros(0, dtype=np.float32)]
-        every += [(segment.vectors @ vectors.T).max(axis=1) for segment in table.segments if len(segment)]
-        scores = np.concatenate(every)[places]
-        return owners, scores[:, 0] if table.views == 1 else scores.max(axis=1)
+        nothing = np.zeros(0, dtype=np.float32)
+        found = [(nothing, nothing), *(segment.scan(vectors) for segment in table.segments if len(segment))]
+        scores, errors = (np.concatenate(own) for own in zip(*found, strict=True))
+        if places is None:
+            return owners, scores, errors
+        scores, errors = scores[places], errors[places]
+        return owners, scores.max(axis=1), errors.max(axis=1)
 
     def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
         """The items of a side that contain some of the words; see `View.search_words`.
@@ -577,7 +583,9 @@ class FolderView(SqlView):
             (key of the item, BM25 score), best first.
         """
         if side == "images":
-            return self._search_names(words, top)
+            keys, named = self._named_scores(Counter(query_words(words)))
+            best = np.lexsort((keys, -named))[:top]
+            return list(zip(keys[best].tolist(), named[best].tolist(), strict=True))
         tokens = " OR ".join(map(_quoted, query_words(words)))
         statement = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY bm25(words), rowid LIMIT ?"
         rows = self.tables.run(statement, tokens, -1 if top is None else top) if tokens else []
@@ -592,9 +600,8 @@ class FolderView(SqlView):
                 self.cache[f"word {word}"] = rows
         return rows
 
-    def _search_names(self, words: str, top: int | None) -> list[tuple[int, float]]:
-        """The images that contain some of the words in their id, file name or metadata."""
-        counts = Counter(query_words(words))
+    def _named_scores(self, counts: Mapping[str, int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Keys, ascending, and BM25 of the images that have some words in their id, file name or metadata."""
         found = {word: self._named(word) for word in counts}
         keys = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(rows[:, 0] for rows in found.values())]))
         times, lengths = np.zeros((len(counts), len(keys)), dtype=np.int64), np.zeros(len(keys), dtype=np.int64)
@@ -602,11 +609,10 @@ class FolderView(SqlView):
             places = np.searchsorted(keys, own[:, 0])
             times[row, places], lengths[places] = own[:, 1], own[:, 2]
         number, total = self.counts["images"], self.tables.state("image_words")
-        scores = bm25(times, lengths, weights=list(counts.values()), number=number, total=total)
-        return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
+        return keys, bm25(times, lengths, weights=list(counts.values()), number=number, total=total)
 
-    def word_scores(self, side: Side, words: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """BM25 of all items of a side that contain some of the words; see `View.word_scores`.
+    def word_scores(self, side: Side, words: str) -> NDArray[np.float64]:
+        """BM25 of all items of a side with the words of a query; see `View.word_scores`.
 
         FTS5 takes microseconds for each of them, and a common word is in most. So the words are kept as arrays for as
         long as the index does not change.
@@ -616,19 +622,21 @@ class FolderView(SqlView):
             words: Words of the query.
 
         Returns:
-            (M) int64 keys, ascending, and (M) scores.
+            (N) scores in the order of `keys`.
         """
         name = "words of texts"
-        if side == "images" or self.counts[side] > COUNTED:
+        if side == "images":
+            keys, named = self._named_scores(dict.fromkeys(query_words(words), 1))
+            scores = np.zeros(self.counts["images"])
+            scores[np.searchsorted(self.keys("images"), keys)] = named
+            return scores
+        if self.counts[side] > COUNTED:
             return super().word_scores(side, words)
         if name not in self.cache:
-            rows = self.tables.run("SELECT rowid, text FROM words ORDER BY rowid")
-            keys = np.array([key for key, _ in rows], dtype=np.int64)
-            self.cache[name] = keys, WordIndex([text or "" for _, text in rows])
-        keys, index = self.cache[name]
-        scores = index.scores(words)
-        found = np.flatnonzero(scores)
-        return keys[found], scores[found]
+            texts = dict(self.tables.run("SELECT rowid, text FROM words"))
+            self.cache[name] = WordIndex([texts.get(key) or "" for key in self.keys("texts").tolist()])
+        index: WordIndex = self.cache[name]
+        return index.scores(words)
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`.

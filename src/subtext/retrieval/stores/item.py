@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -267,19 +268,22 @@ class DerivedRow:
     "sentences"   the vector of a text by the sentence encoder of the index
     "neighbours"  of an image the mean of the texts of its nearest images that have texts; see `retrieval.neighbours`
 
-    A store holds it as a row of its own, with a key of its own, the id of the item, and the key of the item as its
-    content. It goes in the change that removes what it was computed of: the item, one of the images that are near it,
-    or a text of these.
+    A store holds it as a row of its own, with a key of its own, the id of the item, and as its content the key of the
+    item and `farthest`. It goes in the change that removes what it was computed of: the item, one of the images that
+    are near it, or a text of these.
 
     Attributes:
         vector: (E) float32, of unit length.
         near: Keys of the images whose texts it was computed of, nearest first.
         cosines: Of the image and these.
+        farthest: Of neighbours, the cosine that a new one has to be above; -inf for any. NaN says that there is none:
+            the row is there so that it is not computed again, and its vector is compared with nothing.
     """
 
     vector: NDArray[np.float32]
     near: Sequence[int] = ()
     cosines: Sequence[float] = ()
+    farthest: float | None = None
 
     def entry(self, name: str, owner: int) -> IndexEntry:
         """The row as a store has it; an image is found by those that are near it, but not by the cosines.
@@ -293,7 +297,8 @@ class DerivedRow:
         """
         # What lies in a list in a list is no value to filter by.
         metadata = {"near": list(self.near), "cosines": [list(self.cosines)]} if self.near else {}
-        return IndexEntry(name, owner.to_bytes(8, "big"), metadata=metadata)
+        farthest = b"" if self.farthest is None else struct.pack(">d", self.farthest)
+        return IndexEntry(name, owner.to_bytes(8, "big") + farthest, metadata=metadata)
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ from subtext.retrieval.stores.item import (
     SPACES,
     Applied,
     Change,
+    DerivedSpace,
     FieldValues,
     Hits,
     IndexEntry,
@@ -103,7 +104,7 @@ from subtext.retrieval.stores.sql import (
     union,
     with_facet,
 )
-from subtext.retrieval.stores.store import Stats, Store, View, Writer, sorted_owners
+from subtext.retrieval.stores.store import Stats, Store, View, Writer
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems
 from subtext.retrieval.words import bm25, fold, query_words, words
 from subtext.text_helpers import counted, listed
@@ -915,22 +916,10 @@ class LanceView(SqlView):
             return text
         return _whole(number) + rest[0] if math.isfinite(number) else number
 
-    def owners(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The items that a space has rows of; see `View.owners`.
-
-        Args:
-            space: One of `SPACES`.
-
-        Returns:
-            (N) keys of items, ascending, and (N) keys of their rows.
-        """
-        name = f"owners of {space}"
-        if space not in DERIVED:
-            return super().owners(space)
-        if name not in self.cache:
-            rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
-            self.cache[name] = sorted_owners(rows["key"].to_pylist(), [it or b"" for it in rows["content"].to_pylist()])
-        return self.cache[name]
+    def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
+        rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
+        contents = (content or b"" for content in rows["content"].to_pylist())
+        return list(zip(rows["key"].to_pylist(), contents, strict=True))
 
     def owner_links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All links; see `View.owner_links`.

@@ -32,11 +32,11 @@ from subtext.retrieval.stores.facets import (
     interval_tests,
 )
 from subtext.retrieval.stores.item import (
-    DERIVED,
     SIDES,
     SPACES,
     Applied,
     Change,
+    DerivedSpace,
     FieldValues,
     Hits,
     IndexEntry,
@@ -48,7 +48,7 @@ from subtext.retrieval.stores.item import (
     row_sum,
     side_of,
 )
-from subtext.retrieval.stores.store import View, Writer, sorted_owners
+from subtext.retrieval.stores.store import View, Writer
 from subtext.retrieval.words import fold
 from subtext.version import require_format
 
@@ -339,25 +339,12 @@ class SqlView(View):
 
     @property
     def space_counts(self) -> dict[Space, int]:
-        """Number of items of each space, as the index counts them."""
+        """Number of rows of each space, as the index counts them."""
         return {space: self.tables.state(space) for space in self.manifest.spaces}
 
-    def owners(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The items that a space has rows of; see `View.owners`.
-
-        Args:
-            space: One of `SPACES`.
-
-        Returns:
-            (N) keys of items, ascending, and (N) keys of their rows.
-        """
-        if space not in DERIVED:
-            return super().owners(space)
-        name = f"owners of {space}"
-        if name not in self.cache:
-            rows = self.tables.run("SELECT key, content FROM items WHERE side = ?", SPACES.index(space))
-            self.cache[name] = sorted_owners([key for key, _ in rows], [bytes(content) for _, content in rows])
-        return self.cache[name]
+    def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
+        rows = self.tables.run("SELECT key, content FROM items WHERE side = ?", SPACES.index(space))
+        return [(key, bytes(content)) for key, content in rows]
 
     def owner_links(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """All links; see `View.owner_links`.

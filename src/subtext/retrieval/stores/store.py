@@ -34,6 +34,7 @@ from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
     Change,
+    DerivedSpace,
     FieldValues,
     Hits,
     Item,
@@ -180,20 +181,23 @@ class View(ABC):
             (key of the item, BM25 score), best first.
         """
 
-    def word_scores(self, side: Side, words: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """BM25 of all items of a side that contain some of the words of a query, each of which counts once.
+    def word_scores(self, side: Side, words: str) -> NDArray[np.float64]:
+        """BM25 of all items of a side with the words of a query, each of which counts once.
 
         Args:
             side: "images" or "texts".
             words: Words of the query.
 
         Returns:
-            (M) int64 keys in any order, and (M) scores.
+            (N) scores in the order of `keys`; 0 for an item that has none of the words.
         """
         asked = " ".join(dict.fromkeys(query_words(words)))
         found = self.search_words(side, asked, top=None) if asked else []
-        keys, scores = zip(*found, strict=True) if found else ((), ())
-        return np.array(keys, dtype=np.int64), np.array(scores, dtype=np.float64)
+        scores = np.zeros(len(self.keys(side)))
+        if found:
+            keys, values = zip(*found, strict=True)
+            scores[np.searchsorted(self.keys(side), np.array(keys, dtype=np.int64))] = values
+        return scores
 
     def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
         """The texts that contain some of the words of a query, ranked by BM25.
@@ -255,14 +259,33 @@ class View(ABC):
 
     @property
     def space_counts(self) -> dict[Space, int]:
-        """Number of items of each space that the index has vectors of."""
+        """Number of rows of each space."""
         return {
-            space: len(self.owners(space)[0]) if space in DERIVED else self.counts[side_of(space)]
+            space: len(self.derived(space)[0]) if space in DERIVED else self.counts[side_of(space)]
             for space in self.manifest.spaces
         }
 
+    def derived(self, space: DerivedSpace) -> DerivedRows:
+        """The rows of a derived space, those without neighbours among them.
+
+        Args:
+            space: One of `DERIVED`.
+
+        Returns:
+            (N) keys of items, ascending; (N) keys of their rows; and (N) what `DerivedRow` calls farthest.
+        """
+        name = f"derived {space}"
+        if name not in self.cache:
+            self.cache[name] = sorted_owners(space, self._contents(space))
+        found: DerivedRows = self.cache[name]
+        return found
+
+    def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
+        """Key and content of the rows of a derived space, in any order."""
+        return [(row.key, row.content) for row in self.rows(space, keys=self.select(space).tolist())]
+
     def owners(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The items that a space has rows of.
+        """The items that a space has vectors of.
 
         Args:
             space: One of `SPACES`.
@@ -273,22 +296,22 @@ class View(ABC):
         if space not in DERIVED:
             keys = self.keys(side_of(space))
             return keys, keys
-        name = f"owners of {space}"
-        if name not in self.cache:
-            rows = self.rows(space, keys=self.select(space).tolist())
-            self.cache[name] = sorted_owners([row.key for row in rows], [row.content for row in rows])
-        return self.cache[name]
+        owners, rows, farthest = self.derived(space)
+        empty = np.isnan(farthest)
+        return (owners[~empty], rows[~empty]) if empty.any() else (owners, rows)
 
-    def scores(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The scores of all items of a space; only where `exact_spaces` is set.
+    def scores(
+        self, space: Space, vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """The scores of all items of a space, nearly; only where `exact_spaces` is set.
 
         Args:
             space: One of `SPACES`.
             vectors: (L D) float32 of one query; D is the width of the space.
 
         Returns:
-            (N) keys of items, ascending, and (N) float32: the largest inner product of views of the item and of the
-            query.
+            (N) keys of items, ascending; (N) float32, the largest inner product of views of the item and of the query;
+            and (N) float32, by how much each of these may be off.
 
         Raises:
             RequirementError: For a store that keeps its vectors elsewhere.
@@ -315,6 +338,8 @@ class View(ABC):
         if not len(owners):
             return [NO_HITS] * len(vectors)
         chosen = None if among is None else np.sort(rows[np.isin(owners, among)])
+        if among is None and len(owners) < len(self.derived(space)[0]):
+            chosen = np.sort(rows)
         order = np.argsort(rows)
         results = []
         for hits in self.nearest(space, vectors, top=top, among=chosen):
@@ -499,24 +524,32 @@ class View(ABC):
         return {bytes(digest) for (digest,) in self.records("deleted")}.intersection(hashes)
 
 
-def sorted_owners(rows: Sequence[int], contents: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The items of derived rows, in the order of their keys; see `View.owners`.
+DerivedRows = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
+"""Keys of items, ascending, keys of their rows, and what `DerivedRow` calls farthest; 0 for sentences."""
+
+
+def sorted_owners(space: DerivedSpace, contents: Sequence[tuple[int, bytes]]) -> DerivedRows:
+    """The rows of a derived space, in the order of their items; see `View.derived`.
 
     Args:
-        rows: N keys of rows.
-        contents: N contents of rows: each the key of its item.
+        space: One of `DERIVED`.
+        contents: Key and content of N rows.
 
     Returns:
-        (N) keys of items, ascending, and (N) keys of their rows.
+        See `View.derived`.
 
     Raises:
         SearchIndexError: For a damaged row.
     """
-    if any(len(content) != 8 for content in contents):
+    width = 8 if space == "sentences" else 16
+    if any(len(content) != width for _, content in contents):
         raise SearchIndexError("a derived row of the index needs the key of its item, and has none; restore a backup")
-    owners = np.frombuffer(b"".join(contents), dtype=">i8").astype(np.int64)
+    packed = np.frombuffer(b"".join(content for _, content in contents), dtype=">i8").reshape(-1, width // 8)
+    owners, farthest = packed[:, 0].astype(np.int64), np.zeros(len(packed))
+    if width > 8:
+        farthest = packed[:, 1:].copy().view(">f8")[:, 0].astype(np.float64)
     order = np.argsort(owners)
-    return owners[order], np.array(rows, dtype=np.int64)[order]
+    return owners[order], np.array([key for key, _ in contents], dtype=np.int64)[order], farthest[order]
 
 
 class Writer(ABC):
