@@ -227,6 +227,7 @@ def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any
 
     engine, where = st.open_index(index), ["split = test"]
     ranks, seconds = [], {"all evidence": [], "pixels": []}
+    right_by_level: dict[str, list[bool]] = {}
     for row in test:
         for name, options in (("all evidence", {}), ("pixels", {"signals": ["pixels"]})):
             started = time.perf_counter()
@@ -235,6 +236,8 @@ def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any
             if name == "all evidence":
                 names = [hit.id for hit in hits]
                 ranks.append(names.index(row["id"]) + 1 if row["id"] in names else 0)
+                for hit in hits:
+                    right_by_level.setdefault(str(hit.level), []).append(hit.id == row["id"])
     deviations: dict[str, list[np.ndarray]] = {}
     with engine.store.reading() as view:
         ranker = stored_ranker(view)
@@ -276,6 +279,9 @@ def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any
         difference = _right(default, depth).astype(float) - _right(positions[best], depth)
         result[f"default minus {best}, recall@{depth}"] = _interval(100 * difference)
     result["weights"] = {own.fit: {**own.weights.full} for own in (ranker, taught)}
+    result["right hits in per cent, of how many, by level"] = {
+        level: [round(100 * float(np.mean(right)), 1), len(right)] for level, right in sorted(right_by_level.items())
+    }
     result["query_ms"] = {name: round(1000 * float(np.median(own)), 1) for name, own in seconds.items()}
     return result
 

@@ -65,7 +65,7 @@ def test_hit_contains_path_captions_and_metadata(place: Path, engine: Index) -> 
     assert hit.path is not None and Path(hit.path) == (place / "data" / "cyan.png").resolve()
     assert hit.captions == ["a cyan square", "ein Quadrat, cyan"]
     assert hit.metadata["split"] == "test" and hit.metadata["place"] == 11
-    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "reasons"}
+    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "reasons", "level"}
     assert hit.probability is None and hit.reasons == []
     assert len(engine) == 12
 

@@ -24,6 +24,8 @@ SKIES = (
 SUBJECTS = ("the last ferry", "a village that was left", "the long way home", "harvest", "the border", "a new start")
 PLACES = ("Zürich", "Genève", "Łódź", "Paris, Texas", "Havana")
 PEOPLE = ("Anna Müller", "Jonas Okafor", "Lucía Peña", "M. Tanaka")
+MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+          "November", "December")  # fmt: skip
 LONG = 480
 """Pixels of the longer side."""
 
@@ -85,8 +87,9 @@ def archive(folder: Path, count: int, *, made: bool = False) -> Path:
     lines = []
     for number in range(count):
         year, place = 1950 + number % 60, PLACES[number % 5]
-        own = SUBJECTS[number % 6], SKIES[number % 6][0], place
-        texts = rows[number]["captions"] if rows else [f"{own[0]}, {own[1]} near {own[2]}", f"{own[1]}: {own[0]}"]
+        subject, weather = SUBJECTS[number * 5 // 7 % 6], SKIES[number % 6][0]
+        about = f"{subject}, {weather} near {place} in {MONTHS[number % 12]} {year}"
+        texts = rows[number]["captions"] if rows else [about, f"{weather}, before {SUBJECTS[number % 6]}"]
         path = f"press-office/{year}/{year}-{number:04}_{place.replace(' ', '_')}_negative-{number * 7919 % 9973}.jpg"
         texts = texts[: (2, 1, 3, 0)[number % 4]]
         row: dict[str, Any] = {"id": f"{year}-{number:04}", "image": path, "captions": texts}

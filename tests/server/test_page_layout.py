@@ -207,6 +207,14 @@ def test_page_says_why_there_is_no_picture(opened) -> None:
     page.wait_for_selector(".none")
     notes = page.locator(".mat .none").all_inner_texts()
     assert len(notes) == 2 and all(note.startswith("No picture") and len(note) > 20 for note in notes)
+    assert all(note.lower().count("no picture") == 1 for note in notes)
+    tidy(page)
+
+
+def test_page_texts_leave_room_for_their_buttons(opened) -> None:
+    page = opened(f"/?q={QUERY}&target=texts", PHONE)
+    for selector in (".facts-line", ".said", ".tool"):
+        assert page.evaluate(OVERLAPS, f"#columns :is(.tool, {selector})") == []
     tidy(page)
 
 

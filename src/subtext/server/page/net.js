@@ -121,7 +121,8 @@ export function noPicture(reason) {
   const note = document.createElement("span");
   note.className = "none";
   const why = document.createElement("small");
-  why.textContent = reason.charAt(0).toUpperCase() + reason.slice(1);
+  const rest = reason.replace(/^no picture: /i, "");
+  why.textContent = rest.charAt(0).toUpperCase() + rest.slice(1);
   note.title = why.textContent;
   note.append("No picture", why);
   return note;
