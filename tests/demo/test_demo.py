@@ -193,7 +193,12 @@ def test_page_is_self_contained(shown: tuple[Path, str]) -> None:
         assert escape(query.query) in page
     assert page.index("Subtext</span>") < page.index("a search by words</span>") < page.index('class="figure')
     assert page.count('type="radio"') == 60 and page.count('class="note"') > 60 and "picture" in page
-    assert page.count('class="figure"') == 5 and page.count('class="figure rival"') == 3 and "prefers-color-scheme:dark" in page and "viewport" in page
+    assert (
+        page.count('class="figure"') == 5
+        and page.count('class="figure rival"') == 3
+        and "prefers-color-scheme:dark" in page
+        and "viewport" in page
+    )
 
 
 def test_second_call_repeats_no_step(shown: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
