@@ -163,11 +163,12 @@ def test_words_rank_where_the_model_knows_none(archive: Path) -> None:
 
 def test_words_join_the_ranking_of_the_model(archive: Path) -> None:
     engine = open_index(archive)
-    answer = engine.search("red HAVANA")
-    assert answer.unit == "evidence" and len(answer) == 10
+    answer = engine.search("red HAVANA", top=12)
+    assert answer.unit == "evidence" and len(answer) == 12
     # Two have the word that the model does not know: they stand higher than without it.
     joined, alone = (
-        [hit.id for hit in found] for found in (answer, engine.search("red HAVANA", signals=["pixels", "texts"]))
+        [hit.id for hit in found]
+        for found in (answer, engine.search("red HAVANA", top=12, signals=["pixels", "texts"]))
     )
     assert sum(map(joined.index, ("red", "blue"))) < sum(map(alone.index, ("red", "blue"))) and joined.index("blue") < 2
     many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red", top=3)])
