@@ -248,3 +248,15 @@ def test_page_escapes_texts(tmp_path: Path) -> None:
     )
     assert "<script" not in page and page.count("&lt;script&gt;") == 17
     assert "no image" in page and "width:100.00%" in page and "left:0.00%" in page
+
+
+def test_readme_has_the_figures_of_the_demonstration() -> None:
+    root = Path(__file__).resolve().parents[2]
+    answered = json.loads((root / "docs" / "demo.json").read_text(encoding="utf-8"))
+    of = {
+        name.rpartition(": ")[2]: own["answered"] * 60 / 100 for name, own in answered.items() if "with their" in name
+    }
+    ours, words, sentences = (of[name] for name in ("Subtext", "words (BM25)", "MiniLM, no images"))
+    told = f"it answers {ours:.0f} among ten, a search by words {words:.0f}, and MiniLM over the texts alone "
+    told += f"{sentences:.0f}"
+    assert told in " ".join((root / "README.md").read_text(encoding="utf-8").split())

@@ -277,7 +277,7 @@ def test_archive_teaches_its_ranker(tmp_path: Path) -> None:
         seen = fit_made(view, TextEmbedders(embed, None), None)
         assert fresh.fit == seen.fit == "made queries" and fresh.about["queries"] == LEAST + 50
         assert len(fresh.levels) == 101 and fresh.levels == sorted(fresh.levels)
-        assert "was trained on these images" in seen.about["note"] and not fresh.about["note"]
+        assert "was trained on images of this archive" in seen.about["note"] and not fresh.about["note"]
         scale = max(seen.weights.full[signal] / FIXED.full[signal] for signal in ("texts", "words"))
         assert seen.weights.full["pixels"] == pytest.approx(scale * FIXED.full["pixels"])
         assert fresh.weights.full["pixels"] != pytest.approx(seen.weights.full["pixels"], rel=0.2)

@@ -233,9 +233,12 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
     sections: dict[str, list[click.Parameter]] = {}
     for field in described:
         shown = sections.setdefault(field.group or "Options", [])
-        shown.append(to_click(field))
         if field.both:
-            shown.append(to_click(replace(field, positional=False, name=f"{field.name}{BOTH}")))
+            # Either will do, so neither is required by itself.
+            shown.append(to_click(replace(field, required=False)))
+            shown.append(to_click(replace(field, required=False, positional=False, name=f"{field.name}{BOTH}")))
+        else:
+            shown.append(to_click(field))
     if "Run" in sections:
         sections["Run"] = sections.pop("Run")
     if entry.json:
@@ -252,6 +255,10 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
             if option is not None and values[field.name] is not None:
                 raise ArgumentError(f"{field.flag} and {values[field.name]} name the same thing; give one")
             values[field.name] = values[field.name] if option is None else option
+            if field.both and field.required and values[field.name] is None:
+                raise click.UsageError(
+                    f"Missing argument '{field.metavar or field.name.upper()}' (or {field.flag}).", ctx
+                )
         as_jsonl = entry.jsonl is not None and ctx.params["as_jsonl"]
         if entry.queries and values[entry.queries] == "-":
             values[entry.queries] = queries_of(sys.stdin)

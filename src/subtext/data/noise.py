@@ -321,4 +321,4 @@ def read_labels(path: Path) -> Labels:
     except DataError:
         raise
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged, or has no labels: {error!r}; {advice}") from error
+        raise DataError(f"{path} is damaged, or has no labels ({type(error).__name__}: {error}); {advice}") from error

@@ -70,6 +70,8 @@ EVIDENCE_TEMPERATURES = np.geomspace(0.25, 4, 24)
 """In log odds, which the scores of evidence are in."""
 TOGETHER = 32
 """Texts that are embedded together."""
+FLATTERED = 0.1
+"""Share of images that the model was trained on from which queries that are made of texts flatter it."""
 AS_MUCH = 0.9
 """Share of the BM25 score of the right text from which another text has the words of the query, too."""
 
@@ -322,8 +324,8 @@ def _standardised(signal: Signal, values: Values) -> Values:
 def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: str = "", seed: int = 0) -> Ranker:
     """Fit the ranker of an index by queries that are made of its texts; fixed weights where there are too few.
 
-    Of images that the model was trained on, its scores are better than of others, and so are their neighbours. Where
-    there are too few others, these two keep the ratio of the fixed weights to the weight of texts.
+    Of images and texts that the model was trained on its scores are better than of others, and so are their neighbours.
+    Where it was trained on a part of the archive, these two keep the ratio of the fixed weights to the weight of texts.
 
     Args:
         view: The index at one moment.
@@ -340,14 +342,15 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
         few = f"fixed weights: queries can be made of {len(trials)} images with texts, and {LEAST} are needed"
         return new_ranker(view, FIXED, "fixed weights", {"queries": len(trials), "note": few}, [])
     fresh = [trial for trial in trials if not trial.learnt]
+    seen = [_is_learnt(item, used) for item in view.items("images", sample(view, "images", POOL))]
     held: tuple[Signal, ...] = ()
-    if len(fresh) >= LEAST:
-        trials = fresh
-    else:
+    if len(fresh) < LEAST or np.mean(seen) >= FLATTERED:
+        # Queries that are made of texts such as it was trained on say more of its scores than those of people.
         held = ("pixels", "neighbours")
-        note = "the model was trained on these images: pixels and neighbours have their fixed share" + (
+        note = "the model was trained on images of this archive: pixels and neighbours have their fixed share" + (
             note and f"; {note}"
         )
+    trials = fresh if len(fresh) >= LEAST else trials
     ran = run_trials(view, trials, models, used, seed=seed)
     weights = learn(ran.deviations, ran.allowed, ran.truth, held=held, least=("words",), own_first=True)
     return new_ranker(
