@@ -443,7 +443,7 @@ def _with_reasons(index: Index, answers: _Answers, queries: Sequence[AcceptedQue
                 hit.captions[0],
                 None,
                 None if hit.path is None else thumbnail(hit.path),
-                notes=[as_sentence(hit.reasons)],
+                notes=[as_sentence([reason for reason in hit.reasons if reason.share])],
                 right=query.accepts(str(hit.metadata["emoji"]), id),
             )
             for id in shown
