@@ -23,7 +23,7 @@ SKIES = (
 """A time or a weather, and the colours of its sky below and above."""
 SUBJECTS = ("the last ferry", "a village that was left", "the long way home", "harvest", "the border", "a new start")
 PLACES = ("Zürich", "Genève", "Łódź", "Paris, Texas", "Havana")
-PEOPLE = ("Anna Müller", "Jonas Okafor", "Lucía Peña", "M. Tanaka")
+PEOPLE = ("Press office", "Photo desk", "Survey team", "Restorers")
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
           "November", "December")  # fmt: skip
 LONG = 480

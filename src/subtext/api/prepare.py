@@ -398,7 +398,7 @@ def dedup(
         lead = "Each image on the left is a copy of the one on its right. Mark which are to go, and save the marks."
         if len(every) > PAGE_COPIES:
             lead += f" The page shows {PAGE_COPIES:,} of {len(every):,}."
-        title = f"Copies in {sources.name}"
+        title = f"Copies in {Path(sources.name).name}"
         html = copies_page(original.images, original.root, every, title=title, lead=lead, lines=lines, most=PAGE_COPIES)
         write_text(shown, html, errors="surrogateescape")
         lines.append(f"{shown}: a page of the copies; what it saves goes to --marks")
