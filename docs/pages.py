@@ -243,7 +243,7 @@ def process_docstring(app: Any, what: str, name: str, target: Any, options: Any,
     of the annotations.
     """
     types = types_of(target)
-    if name.startswith(RECIPES):
+    if name.startswith(RECIPES) and name.rpartition(".")[2] in {**models(), **methods()}:
         lines += ["", "Args:", *(f"    {option.name}: {option_text(option)}" for option in recipe(name).options)]
         types |= {option.name: option.type.__name__ for option in recipe(name).options}
     found: list[str] = []
@@ -337,7 +337,7 @@ def process_signature(
         bare = inspect.signature(target)
     except (TypeError, ValueError):
         return None
-    if name.startswith(RECIPES):
+    if name.startswith(RECIPES) and name.rpartition(".")[2] in {**models(), **methods()}:
         return f"({next(iter(bare.parameters))}, **options)", ""
     plain = [parameter.replace(annotation=parameter.empty) for parameter in bare.parameters.values()]
     if plain and plain[0].name == "self":

@@ -178,14 +178,15 @@ def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tens
         for top in range(0, len(group), TILE):
             upper = _tile(group, top, TILE).to(device)
             prepared = () if prepare is None else (prepare(upper),)
-            target_rows = rows[top : top + TILE, None].to(device)
+            target_rows = rows[top : top + TILE, None]
             for target_columns, words in columns:
                 for start_column in range(0, len(words), across):
                     block = similarity(upper, _tile(words, start_column, across).to(device), *prepared)
+                    there = block.device
                     if matrix is None:
-                        matrix = torch.empty(len(images), len(texts), dtype=block.dtype, device=device)
-                    block_columns = target_columns[start_column : start_column + across].to(device)
-                    matrix[target_rows, block_columns] = block[: len(target_rows), : len(block_columns)]
+                        matrix = torch.empty(len(images), len(texts), dtype=block.dtype, device=there)
+                    block_columns = target_columns[start_column : start_column + across].to(there)
+                    matrix[target_rows.to(there), block_columns] = block[: len(target_rows), : len(block_columns)]
     assert matrix is not None
     return matrix.cpu()
 
