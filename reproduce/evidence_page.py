@@ -219,7 +219,12 @@ def _trained(part: Mapping[str, Any]) -> str:
 def counts(verdicts: Sequence[str]) -> str:
     """How many claims have which verdict, in words."""
     said = {HOLDS: "hold", FAILS: "fail", OPEN: "cannot be told", NOTHING: "allow no conclusion"}
-    found = [f"{verdicts.count(name)} {word}" for name, word in said.items() if name in verdicts]
+    one = {HOLDS: "holds", FAILS: "fails", NOTHING: "allows no conclusion"}
+    found = [
+        f"{(many := verdicts.count(name))} {one.get(name, word) if many == 1 else word}"
+        for name, word in said.items()
+        if name in verdicts
+    ]
     return f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else "".join(found) or "none was run"
 
 

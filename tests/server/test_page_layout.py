@@ -269,8 +269,8 @@ def test_page_filters_by_words_of_people_with_chips_outside(opened, size: tuple[
     chips = page.locator("#conditions .condition").all_inner_texts()
     assert [chip.split("\n")[0] for chip in chips] == [
         "Place: Havana",
-        "Photographer: Press office",
         "Photographer: Photo desk",
+        "Photographer: Press office",
     ]
     count = page.locator("#columns .card").count()
     page.click("#conditions .condition:has-text('Press office')")
