@@ -32,7 +32,9 @@ LIMIT = 90
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("demo") / "demo"
-    return out, str(run_demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow, "SINGLE_TAGS", 10)
+        return out, str(run_demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,7 @@ def test_page_is_self_contained(shown: tuple[Path, str]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_second_call_repeats_no_step(shown: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     out, text = shown
     weights = (out / "run" / "model.safetensors").stat().st_mtime_ns

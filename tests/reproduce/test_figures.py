@@ -182,6 +182,7 @@ def test_asp_by_epoch_reads_saved_epochs_or_log(home: Path, tmp_path: Path) -> N
     assert len(curve_points(svg.read_text())) == 2 * 4
 
 
+@pytest.mark.slow
 def test_asp_by_epoch_of_a_row_of_a_table(home: Path, tmp_path: Path) -> None:
     """With --save-every-epochs a table's trainings keep their epochs; a finished training without them is refused."""
     changes = [word for option in ("embed_dim=8", "word_dim=8", "batch_size=16") for word in ("--set", option)]

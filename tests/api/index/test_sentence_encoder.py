@@ -135,6 +135,7 @@ def test_bare_folder_is_judged_by_everyday_captions_until_there_are_texts(
     assert st.open_index(tmp_path / "a").search("a dog").fit is None
 
 
+@pytest.mark.slow
 def test_starter_is_the_encoder_where_it_is_installed(
     models: dict[str, Path], tmp_path: Path, starter_chosen: None
 ) -> None:
