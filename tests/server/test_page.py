@@ -41,12 +41,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://localhost:{port}"
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[object]:
-    with browser.started() as found:
-        yield found
-
-
 @pytest.fixture
 def page(chromium, address: str) -> Iterator[object]:
     context = chromium.new_context(viewport={"width": 1280, "height": 860}, base_url=address, accept_downloads=True)

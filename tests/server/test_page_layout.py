@@ -36,12 +36,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://localhost:{port}"
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[object]:
-    with browser.started() as found:
-        yield found
-
-
 @pytest.fixture
 def opened(chromium, address: str) -> Iterator[object]:
     """Opens the page on a screen: opened("/?q=x", PHONE, color_scheme="dark")."""

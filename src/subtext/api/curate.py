@@ -171,7 +171,7 @@ def curate(
     source = ModelSource.of(run, model, text_prompt)
     import numpy as np
 
-    from subtext.curation.export import MARKS, export as export_pairs, page, read_marks, write_rows
+    from subtext.curation.export import MARKS, export as export_pairs, page, read_marks, refuse_other_marks, write_rows
     from subtext.curation.judged import judge, left_out
     from subtext.data.atomic import write_text
     from subtext.data.languages import foreign_texts
@@ -201,13 +201,7 @@ def curate(
     if marked is not None:
         pairs_marked = zip(judgement.columns["image"], judgement.columns["text"], strict=True)
         given = [marked.pop(pair, None) for pair in pairs_marked]
-        if marked:
-            image, text = next(iter(marked))
-            raise DataError(
-                f"marks needs pairs of this data; of {counted(len(marked), 'other')}, the first is image {image!r} "
-                f"with text {text!r}; save the marks of a page of this data",
-                field="marks",
-            )
+        refuse_other_marks(marked, "pairs", "with text")
         changed = {"keep": [], "fix": ["marked fix"]}
         why = [changed.get(str(mark), reasons) for mark, reasons in zip(given, why, strict=True)]
     out_mask = np.array([bool(reasons) for reasons in why])

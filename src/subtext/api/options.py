@@ -76,6 +76,12 @@ MaxPixels = Annotated[
     int | None, "Million pixels per image. Default: what half of the memory at hand allows.", Interval(1), _DATA
 ]
 Split = Annotated[str | None, "Split to use; all: the complete data set. Default: the run's validation split.", _DATA]
+ShownWhere = Annotated[
+    tuple[str, ...],
+    "Condition on the metadata that every item must meet: others are not there; repeatable.",
+    Metavar("CONDITION"),
+    OptionGroup("Access"),
+]
 Device = Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.", _RUN]
 BatchSize = Annotated[int, "Items per batch.", Interval(1), _RUN]
 Workers = Annotated[int, "Threads that load data.", Interval(0), _RUN]

@@ -330,7 +330,7 @@ def dedup(
     import numpy as np
 
     from subtext.curation.copies import find_copies
-    from subtext.curation.export import COPY_MARKS, copies_page, read_marks
+    from subtext.curation.export import COPY_MARKS, copies_page, read_marks, refuse_other_marks
     from subtext.data.atomic import write_text
     from subtext.data.prepare import near_copies
     from subtext.data.write import SUFFIXES
@@ -355,13 +355,7 @@ def dedup(
         for some in (found.copies, found.mirrored)
     )
     given = [marked.pop((ids[copy.row], ids[copy.of]), None) for copy in every]
-    if marked:
-        image, of = next(iter(marked))
-        raise DataError(
-            f"marks needs copies of this data; {counted(len(marked), 'mark')} of others, the first of {image!r} as a "
-            f"copy of {of!r}; save the marks of a page of this data",
-            field="marks",
-        )
+    refuse_other_marks(marked, "copies", "as a copy of")
     gone = [
         copy.row for copy, mark in zip(every, given, strict=True) if (mark or _FIRST.get(copy.kind, "drop")) == "drop"
     ]

@@ -6,7 +6,7 @@ import csv
 import io
 import tarfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -24,7 +24,7 @@ from subtext.data.dataset import Items
 from subtext.data.image_files import identify, read_bytes, thumbnail
 from subtext.errors import DataError
 from subtext.report.page import document
-from subtext.text_helpers import json_text
+from subtext.text_helpers import counted, json_text
 
 TAR = ".tar"
 NUMBERS = (
@@ -275,6 +275,26 @@ def _label(name: str) -> str:
         return "fit"
     score, _, modality = name.partition("_")
     return f"{score} of the {modality}s" if modality else name
+
+
+def refuse_other_marks(left: Mapping[tuple[str, str], str], kind: str, between: str) -> None:
+    """Refuse marks that belong to other data.
+
+    Args:
+        left: Marks that fit nothing, as `read_marks` gives them.
+        kind: What was marked: "pairs" or "copies".
+        between: Words between the two ids of a mark.
+
+    Raises:
+        DataError: If there are some.
+    """
+    if left:
+        first, second = next(iter(left))
+        raise DataError(
+            f"marks needs {kind} of this data; of {counted(len(left), 'other')}, the first is image {first!r} "
+            f"{between} {second!r}; save the marks of a page of this data",
+            field="marks",
+        )
 
 
 def read_marks(file: Path, second: str, marks: Sequence[str]) -> dict[tuple[str, str], str]:

@@ -34,7 +34,6 @@ WEAK = 0.1
 """Share of everyday captions whose levels are so low that nothing fits."""
 LEAST = 100
 """Images below which levels say nothing."""
-NAME = "everyday captions"
 
 
 def level_of(scores: NDArray[np.float32], temperature: float) -> NDArray[np.float64]:

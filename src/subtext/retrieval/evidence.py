@@ -43,15 +43,14 @@ LEAST_CANDIDATES = 200
 FULL_MATCH = 4.0
 """Where the fields of an image have all words of a query, such as "1987-118", fields weigh 1 + so much times more;
 where they have a share, so much by its square. One word of a long sentence in a file name says little."""
-_ROUNDING = 1e-4
-"""Of sums of float32, relative to a score."""
 COVERING = 10
 """Images with the best fields, by which it is told how many words of a query an image has."""
 
 SOFT = 0.1
 """Temperature of the soft maximum over the texts of an image, in cosine."""
-ROUNDED = 1e-6
-"""More than rounding changes in a soft maximum."""
+SUM_ROUNDING, SOFT_ROUNDING = 1e-4, 1e-6
+"""More than rounding of float32 changes: in a sum of signals, relative to it, and in a soft maximum."""
+
 Values = NDArray[np.float64]
 
 
@@ -362,7 +361,7 @@ class Gatherer:
                 scores += amounts[signal]
                 if error is not None:
                     errors += np.abs(weights[signal]) * (error / np.float32(scale.moments[signal].deviation))
-        errors += np.float32(_ROUNDING) * (1 + np.abs(scores))
+        errors += np.float32(SUM_ROUNDING) * (1 + np.abs(scores))
         most, least = scores + errors, scores - errors
         chosen = np.zeros(len(keys), dtype=np.bool_)
 
@@ -399,7 +398,7 @@ class Gatherer:
         known, scores, errors = self.view.scores(self.text_space, compared)
         own = self._best_of_all(self.text_space, known, scores, soft=True)
         # A soft maximum is off by no more than its scores, but for rounding.
-        own_errors = self._best_of_all(self.text_space, known, errors) + ROUNDED
+        own_errors = self._best_of_all(self.text_space, known, errors) + SOFT_ROUNDING
         return own, np.nan_to_num(own_errors, copy=False)
 
     def _placed_in(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

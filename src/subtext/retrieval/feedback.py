@@ -96,7 +96,7 @@ class JudgedVectors:
 
     @staticmethod
     def of(rows: Sequence[tuple[NDArray[np.float32], Space, float, float]]) -> JudgedVectors | None:
-        """JudgedVectors items.
+        """Put judged items together.
 
         Args:
             rows: (D) vector, space, label and weight of each.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
-from subtext.api.options import Device, Quiet
+from subtext.api.options import Device, Quiet, ShownWhere
 from subtext.errors import ArgumentError, RequirementError, Setting
 from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
@@ -70,12 +70,7 @@ def serve(
     read_token_file: Annotated[
         str | Path | None, "File with the token that every request needs.", _FILE, OptionGroup("Access")
     ] = None,
-    where: Annotated[
-        tuple[str, ...],
-        "Condition on the metadata that every item must meet: others are not there; repeatable.",
-        Metavar("CONDITION"),
-        OptionGroup("Access"),
-    ] = (),
+    where: ShownWhere = (),
     max_body: Annotated[int, "MB per request.", Interval(1), _LIMITS] = 20,
     max_pixels: Annotated[int, "Million pixels per image.", Interval(1), _LIMITS] = 50,
     rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Interval(0), _LIMITS] = 20.0,

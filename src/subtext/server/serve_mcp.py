@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from subtext.api.options import Device
+from subtext.api.options import Device, ShownWhere
 from subtext.errors import ArgumentError, RequirementError
 from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -18,12 +18,7 @@ _DATA, _LIMITS = OptionGroup("Data"), OptionGroup("Limits")
 def serve_mcp(
     indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
     *,
-    where: Annotated[
-        tuple[str, ...],
-        "Condition on the metadata that every item must meet: others are not there; repeatable.",
-        Metavar("CONDITION"),
-        OptionGroup("Access"),
-    ] = (),
+    where: ShownWhere = (),
     run: Annotated[str | Path | None, "New folder of the first run, if it was moved.", Metavar("RUN"), _DATA] = None,
     model: Annotated[
         str | Path | None,

@@ -169,6 +169,7 @@ def test_texts_that_say_to_be_in_another_language_are_left_to_their_words(
         owners = view.owners("sentences")[0]
         said = {row.text for row in view.rows("texts", keys=owners.tolist())}
     assert said == {f"{word} {number}" for word in ("boat", "barco") for number in range(len(rows))}
+    assert "; 12 of 36 texts are left to their words" in call("index", "info", tmp_path / "ix").stdout
     index = st.open_index(tmp_path / "ix")
     assert index.search("bateau", top=1, signals=["words"])[0].captions[1] in {f"bateau {n}" for n in range(len(rows))}
 

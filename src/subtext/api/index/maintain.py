@@ -56,6 +56,8 @@ class IndexInfo(Report):
         evidence: What taught the weights of evidence, and the weights; "" without a ranker.
         vectors: Shape of the vectors, as text.
         further_data: Data sets that were added to the first one, which the manifest names.
+        compared: Texts that the sentence encoder compares; the others say that they are in a language it does not read,
+            or have no words.
     """
 
     path: str
@@ -70,6 +72,7 @@ class IndexInfo(Report):
     evidence: str = ""
     vectors: str = ""
     further_data: tuple[str, ...] = ()
+    compared: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As plain data.
@@ -101,7 +104,7 @@ class IndexInfo(Report):
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
             ["run", self.manifest["run"] or "-"],
             ["model", self.manifest["model_name"] or "-"],
-            ["sentence encoder", _encoder_shown(self.manifest.get("encoder"))],
+            ["sentence encoder", _encoder_shown(self.manifest.get("encoder"), self.compared, self.counts["texts"])],
             ["languages", reads],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
@@ -334,6 +337,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         stats, counts, jobs = view.stats(), view.counts, journal(view)
         fields = {str(side): view.fields(side) for side in SIDES}
         ranker = stored_ranker(view)
+        compared = view.space_counts.get("sentences", 0)
         evidence = "" if ranker is None else ranker.summary
         evidence += "; stale: more than a tenth of the items have changed" if ranker and is_stale(view, ranker) else ""
         calibrated, calibration = "", stored_calibration(view)
@@ -358,6 +362,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         evidence=evidence,
         vectors=vector_shape(store.manifest),
         further_data=tuple(str(sources.data) for sources, _ in recorded[1:]),
+        compared=compared,
     )
 
 
@@ -526,12 +531,13 @@ def vector_shape(manifest: Manifest) -> str:
     return f"{views}{manifest.width}"
 
 
-def _encoder_shown(encoder: Mapping[str, Any] | None) -> str:
-    """The sentence encoder of an index, in words."""
+def _encoder_shown(encoder: Mapping[str, Any] | None, compared: int, texts: int) -> str:
+    """The sentence encoder of an index, and how many texts it leaves to their words."""
     if encoder is None:
         return "none: texts are compared by the model and by their words alone"
     reads = f", reads {' '.join(encoder['languages'])}" if encoder["languages"] else ""
-    return f"{encoder['name']}, {encoder['width']} numbers{reads}"
+    left = f"; {texts - compared:,} of {texts:,} texts are left to their words" if compared < texts else ""
+    return f"{encoder['name']}, {encoder['width']} numbers{reads}{left}"
 
 
 def _fact(value: Any) -> str:
