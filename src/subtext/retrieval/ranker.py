@@ -175,8 +175,8 @@ class Weights:
     without_neighbours: float = 0.0
 
     def applied(
-        self, deviations: Mapping[Signal, NDArray[np.float64]]
-    ) -> tuple[dict[Signal, NDArray[np.float64]], dict[Signal, NDArray[np.float64]]]:
+        self, deviations: Mapping[Signal, NDArray[Any]]
+    ) -> tuple[dict[Signal, NDArray[Any]], dict[Signal, NDArray[Any]]]:
         """What each signal weighs for each item, and what it adds to its score.
 
         Args:
@@ -188,7 +188,7 @@ class Weights:
         """
         own = [signal for signal in OWN if signal in deviations]
         bare = np.isnan(deviations[own[0]]) if own else None
-        weights, amounts = dict[Signal, NDArray[np.float64]](), dict[Signal, NDArray[np.float64]]()
+        weights, amounts = dict[Signal, NDArray[Any]](), dict[Signal, NDArray[Any]]()
         for signal, values in deviations.items():
             lacks = np.isnan(values)
             weight = np.full(values.shape, self.full.get(signal, 0.0), dtype=values.dtype)

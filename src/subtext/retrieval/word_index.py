@@ -45,7 +45,8 @@ class WordIndex:
         self._frequent: dict[int, NDArray[np.float32]] = {}
 
     def _norm(self, lengths: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        return SATURATION * (1 - LENGTH + LENGTH * np.asarray(lengths, dtype=np.float64) / max(self.mean, 1e-9))
+        shares = np.asarray(lengths, dtype=np.float64) / max(self.mean, 1e-9)
+        return np.asarray(SATURATION * (1 - LENGTH + LENGTH * shares))
 
     def scores(self, query: str) -> NDArray[np.float64]:
         """BM25 of each text; a word of the query counts once.

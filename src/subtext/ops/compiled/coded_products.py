@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import no_type_check
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ _ROUNDING = 1e-6
 """Of sums and factors of float32, relative to the lengths."""
 
 
+@no_type_check
 def _multiply(codes: NDArray[np.int8], query: NDArray[np.int16], sums: NDArray[np.int32]) -> None:
     """(N) sums of (N D) codes times (D) numbers."""
     for row in range(codes.shape[0]):

@@ -148,6 +148,8 @@ CACHE = 2**28
 """Bytes of indexes, and of metadata, that a reader has in memory."""
 NOTE = 4096
 """Bytes of the note of the newest version, at most."""
+MANIFEST_END = 1024
+"""Bytes at the end of the file of a version that tell it from every other: they name its commit."""
 QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
@@ -911,10 +913,10 @@ class LanceView(SqlView):
         values = super().values(side, name, limit=limit, max_distinct=max_distinct)
         return replace(values, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
 
-    def _value(self, text: str | None, number: Any, *rest: int) -> str | int | float:
+    def _value(self, text: str | None, number: Any, *rest: int | None) -> str | int | float:
         if text is not None:
             return text
-        return _whole(number) + rest[0] if math.isfinite(number) else number
+        return _whole(number) + (rest[0] or 0) if math.isfinite(number) else number
 
     def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
         rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
@@ -1891,8 +1893,13 @@ class Home:
                 return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
             return None
         filesystem, folder = self._objects
-        info = filesystem.get_file_info(f"{folder}{file.removeprefix(self.uri(''))}")
-        return (info.size, info.mtime_ns) if info.is_file else None
+        # Its time is in whole seconds there; the end of the file names the commit.
+        name = f"{folder}{file.removeprefix(self.uri(''))}"
+        with suppress(FileNotFoundError), filesystem.open_input_file(name) as end:
+            size = end.size()
+            end.seek(max(0, size - MANIFEST_END))
+            return size, end.read()
+        return None
 
 
 class LanceStore(Store):
