@@ -464,6 +464,9 @@ class ModelSource:
 
         Returns:
             name, revision and text_prompt of a pretrained model; nothing for a run.
+
+        Raises:
+            ArgumentError: For a model in memory.
         """
         if self.run is not None:
             return {}

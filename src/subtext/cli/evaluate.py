@@ -237,6 +237,26 @@ def evaluate(
     Without --data, the data set of the run is used. Recall is in per cent. The line "95 %" shows bootstrap intervals
     over images; it needs at least ten images. The line "chance" is the expected result of a random ranking.
 
+    Args:
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: starter (needs no network), a hub name or a folder (CLIP,
+            SigLIP), or open_clip:ARCHITECTURE/WEIGHTS.
+        data: Data set: a file or folder. Default: that of the run.
+        split: Split to use; all: the complete data set. Default: the run's validation split.
+        scores: Scores of images x texts with ids: npz, npy, safetensors, parquet; or constant: the same score for all.
+        image_embeddings: Vectors of the images with ids, in the same formats.
+        text_embeddings: Vectors of the texts; can be the same file.
+        external: Ids, groups and splits of scores or vectors from files.
+        rerank: A second model, which re-ranks the top candidates of the first.
+        candidates: Number of candidates per query. Several values are compared with scoring every pair.
+        rerank_features: Features for the second model. Default: those of its run.
+        plot: Plot the sweep as SVG: recall over cost.
+        measured: What is measured, and how.
+        config: Where and how the model computes.
+        json: Write figures and protocol as JSON; - for standard output.
+        per_query: Write one value per query as npz, for `compare`.
+        quiet: Show no progress.
+
     Returns:
         The figures.
 
@@ -306,6 +326,26 @@ def audit(
     compares recall by caption position. It searches the audited split for images, texts and words of the training
     split. For scores or vectors from a file, checks that need the model are left out. The exit code is 1 if a check
     fails.
+
+    Args:
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: starter (needs no network), a hub name or a folder (CLIP,
+            SigLIP), or open_clip:ARCHITECTURE/WEIGHTS.
+        config: Where and how the model computes.
+        data: Data set: a file or folder. Default: that of the run.
+        split: Split to use; all: the complete data set. Default: the run's validation split.
+        train_split: Without RUN: split that the model was trained on, if known.
+        scores: Scores of images x texts with ids: npz, npy, safetensors, parquet; or constant: the same score for all.
+        image_embeddings: Vectors of the images with ids, in the same formats.
+        text_embeddings: Vectors of the texts; can be the same file.
+        external: Ids, groups and splits of scores or vectors from files.
+        skip: Check to leave out; repeatable.
+        sample_size: Images that are scored again in other orders, blocks and batches.
+        tolerance: Largest allowed change of a score, in standard deviations of all scores.
+        seed: Seed of the sample and the shuffles.
+        json: Write the audit as JSON; - for standard output.
+        html: Write the audit as one page.
+        quiet: Show no progress.
 
     Returns:
         The checks and their findings.

@@ -431,7 +431,14 @@ def reopen(
 
 
 def expanded(path: Any) -> Any:
-    """A path with the folder of its user; an object as it is."""
+    """A path with the folder of its user; an object as it is.
+
+    Args:
+        path: A path, or what is given in place of one.
+
+    Returns:
+        The path with `~` expanded, or the object.
+    """
     return Path(path).expanduser() if isinstance(path, str | os.PathLike) else path
 
 

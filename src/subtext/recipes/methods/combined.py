@@ -34,6 +34,18 @@ def combined(
     The two are weighted by beta and gamma, chosen on validation pairs (val), or by each score's mean times its standard
     deviation (stats), which as printed is within about 1 % of uniform weights.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        mode: Use beta and gamma, or the scores' statistics.
+        beta: Weight of diversity; 1 to 4 in the paper.
+        gamma: Weight of discrepancy; 1 to 4 in the paper.
+        statistics: Of both modalities' scores together, or of each.
+        moments: Statistics of each epoch, or of the first.
+        neighbours: Which neighbours a pair is compared with, and by what.
+        weights: How scores become weights, and their sum over a batch.
+        comparison: How the neighbours of both modalities are compared.
+        diagonal: Diversity: compare a neighbour with itself, too, as printed.
+
     Returns:
         The changed setup.
 

@@ -16,6 +16,12 @@ def discrepancy(
 
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        neighbours: Which neighbours a pair is compared with, and by what.
+        weights: How scores become weights, and their sum over a batch.
+        comparison: How the neighbours of both modalities are compared.
+
     Returns:
         The changed setup.
 

@@ -29,6 +29,14 @@ def distance(
     margin loss in its place. Needs a model with a triplet loss between images and texts. With loss=margin it also takes
     a model that compares items by cosine, and replaces its losses, on plain cosines.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        min_distance: Smaller distances count as this one.
+        max_distance: Negatives at this distance or beyond are not sampled.
+        loss: The model's triplet loss, or the paper's margin loss.
+        margin: Margin of the margin loss, in distance.
+        boundary: Distance that separates positives from negatives.
+
     Returns:
         The changed setup.
 

@@ -22,6 +22,12 @@ def diversity(
 
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        neighbours: Which neighbours a pair is compared with, and by what.
+        weights: How scores become weights, and their sum over a batch.
+        diagonal: Compare a neighbour with itself, too, as printed.
+
     Returns:
         The changed setup.
 

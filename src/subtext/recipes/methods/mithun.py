@@ -27,6 +27,12 @@ def mithun(
     Needs a model with a triplet loss between images and texts. With `hardest_only=False` a model that has none gets
     weights on whatever loss it has between them.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        strength: Extra weight of the worst rank; 1 in the paper.
+        hardest_only: Use the hardest negative alone, as the published code does; off: the model's own loss.
+        average_directions: Average both directions; off: keep the model's own scale.
+
     Returns:
         The changed setup.
 

@@ -40,6 +40,15 @@ def smooth_ap(
     both directions, on plain cosines. Where items are compared by cosine it reads plain cosines, else the model's
     scores; for samples (`pcme`) it reads their inner products, and all samples of the partner are positives.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        temperature: Temperature; 0: 0.01 for cosines and samples, 0.001 for other scores.
+        weight: Weight of each direction; -1: relative to the model's loss as 25 to a sum over 128 pairs, 500 with
+            samples; alone 1/2.
+        form: Rank the inner products of samples, each by itself, or the scores of items; auto: samples for pcme.
+        variant: Rank within a query's row, or within a column as in the released code for samples.
+        replace_loss: Replace the model's losses between images and texts.
+
     Returns:
         The changed setup.
 

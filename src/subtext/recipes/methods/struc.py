@@ -35,6 +35,17 @@ def struc(
     related pair, the batch's own item is the query. The paper takes the ten hardest of 500 pairs: in small batches
     these are nearly all, and with random weights the hardest alone may collapse the model.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        structure: Captions of the same image, or neighbours in a graph: their texts or images.
+        graph: Folder written by `subtext neighbours build`.
+        pool_size: Nearest texts to sample from.
+        margin: Margin, in distance.
+        hard_negatives: Hardest negatives of a query that count.
+        text_to_image_weight: Weight of the text-to-image loss.
+        image_to_text_weight: Weight of the image-to-text loss.
+        structure_weight: Weight of the structure loss.
+
     Returns:
         The changed setup.
 

@@ -18,6 +18,11 @@ def unfreeze(
     The plan's epochs count both parts: 45 in the paper (`--epochs 45`). The schedule continues through both. Needs a
     pretrained encoder.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        head_epochs: Epochs that train the heads alone; 30 in the paper.
+        lr_scale: Factor of every learning rate after them; 0.1 in the paper.
+
     Returns:
         The changed setup.
 

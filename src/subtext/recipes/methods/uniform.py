@@ -15,6 +15,13 @@ def uniform(
 ) -> Setup:
     """Gives all pairs the same weight: the control for weights with the same sum (Thomas and Kovashka 2022).
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        total_weight: Lambda, the sum of the weights over a batch.
+        reference_batch: Batch size that total_weight is for; 0 for the batch as it is.
+        average_directions: Average both directions, as in the paper; off: keep the model's own scale.
+        drop_last: Drop the last batch of an epoch if it is smaller.
+
     Returns:
         The changed setup.
 

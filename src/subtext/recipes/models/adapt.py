@@ -54,6 +54,17 @@ def adapt(
     on the validation split than the pretrained one. With `select=last` the last epoch is saved, whatever it is worth.
     The result states both, and their paired difference.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        model: Starter, hub name or folder of a dual encoder, open_clip:ARCHITECTURE/WEIGHTS, or features: vectors of a
+            dual encoder given as features and text_features.
+        text_prompt: Words around every text, with {} in its place: a photo of {}.
+        pixels: How images become pixels.
+        adapter_dim: Hidden units of each adapter; 0 for half of the joint space.
+        adapter_dropout: Dropout before each adapter.
+        lora_rank: Rank of low-rank adapters inside the towers, which a GPU should train; 0 for adapters after them.
+        loss: Softmax over the batch, or a decision on every pair (SigLIP).
+
     Returns:
         The model, its objective and its plan.
 

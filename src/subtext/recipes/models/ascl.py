@@ -51,6 +51,21 @@ def ascl(
 
     A pretrained text backbone stays frozen by default (`freeze_epochs`): the published rate would destroy it.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space, and of each direction of a GRU.
+        attention: Cross attention; without it (w/o MF), an index can be built.
+        heads: Attention heads, a divisor of embed_dim; 0 for 8 if possible.
+        local_weight: Weight of the local score; Flickr30K: 0.6.
+        direction_weights: Attention weights of the two directions.
+        fusion: How to combine the feature of the whole image with its regions; none: not used.
+        temperature: Temperature of the scores; paper: 0.01 on Flickr30K.
+        bf16: Score pairs in bfloat16 if the machine supports it; training uses float32.
+        loss: Softmax (InfoNCE), ratio (of the paper) or triplet (hardest negative).
+        margin: Margin, before the division by the temperature.
+        all_negatives_epochs: Number of first epochs with all negatives.
+
     Returns:
         The model, its objective and its plan.
 

@@ -29,6 +29,16 @@ def chan(
 
     Published with 384 pairs a step for a GRU, 128 for a BERT.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space, and of each direction of the GRU.
+        pooling: How the scores of words are combined; the paper uses lse with a GRU, mean with BERT.
+        temperature: Temperature of the soft maximum over words.
+        bf16: Score pairs in bfloat16 if the machine supports it; training uses float32.
+        margin: Margin, in scores.
+        all_negatives_epochs: Number of first epochs with all negatives.
+
     Returns:
         The model, its objective and its plan.
 

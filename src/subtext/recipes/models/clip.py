@@ -47,6 +47,19 @@ def clip(
     Without training it is the pretrained model. Adapters learn at ten times the rate of the complete model, unless `lr`
     is given. Scale and shift stay learnable.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        model: Starter, hub name or folder of a dual encoder, or open_clip:ARCHITECTURE/WEIGHTS.
+        weights: Initial weights.
+        pixels: How images become pixels.
+        max_tokens: Longest text in subwords; 0 for all that the model can read.
+        token_mask: Share of subwords masked while training.
+        text_prompt: Words around every text, with {} in its place: a photo of {}.
+        lora_rank: Rank of low-rank adapters; 0 to fine-tune everything.
+        lora_alpha: Scale of the update, divided by lora_rank.
+        lora_dropout: Dropout before the adapters.
+        loss: Auto: sigmoid for a model with a shift (SigLIP), else infonce.
+
     Returns:
         The model, its objective and its plan.
 

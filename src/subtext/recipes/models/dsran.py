@@ -32,6 +32,16 @@ def dsran(
     Vectors alone decide the score, so it fills an index. Without `grid_cells` all parts are of one kind: regions, or
     the cells of a backbone. The schedule is that of VSE++, on which the authors built.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space and of the GRU.
+        grid_cells: Features: number of leading parts that are grid cells; the rest are regions.
+        joint_layers: Graph layers over all parts together; 2 have a gate between them.
+        dropout: Dropout inside the graphs.
+        margin: Margin, in cosine.
+        all_negatives_epochs: Number of first epochs with all negatives.
+
     Returns:
         The model, its objective and its plan.
 

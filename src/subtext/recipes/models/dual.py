@@ -48,6 +48,20 @@ def dual(
     encoder learns more with `text_mlp`. All texts of an image in the batch count as right. By default the batch is a
     twentieth of the training pairs: 64 to 1,280 of them, at most 256 from pixels.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space.
+        gru_dim: Dimension of its states; 0 for embed_dim.
+        pooling: How words become one vector.
+        dropout: Texts: dropout before the joint space.
+        image_dropout: Images: dropout before the joint space.
+        mlp: Images: add an MLP beside the linear map.
+        text_mlp: Texts: add an MLP beside the linear map.
+        temperature: Temperature of the softmax, or its initial value.
+        learn_temperature: Learn the temperature.
+        label_smoothing: Share of the target that is spread over the batch.
+
     Returns:
         The model, its objective and its plan.
 

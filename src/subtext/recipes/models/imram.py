@@ -27,6 +27,17 @@ def imram(
 ) -> Setup:
     """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space, and of each direction of the GRU.
+        attention_mode: Attend from words, from regions, or sum both.
+        steps: Attention steps.
+        attention_scale: Inverse temperature of attention; paper: 11 for words on COCO.
+        bf16: Score pairs in bfloat16 if the machine supports it; training uses float32.
+        margin: Margin, in scores.
+        all_negatives_epochs: Number of first epochs with all negatives.
+
     Returns:
         The model, its objective and its plan.
 

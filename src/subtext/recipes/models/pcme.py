@@ -39,6 +39,20 @@ def pcme(
     reproducible. Published with 30 epochs of the heads and then 30 of everything, at a tenth of the rate: with a
     pretrained image backbone give `epochs=60 freeze_epochs=30 backbone_lr_scale=0.1`.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space and of the GRU.
+        samples: Samples per item; DAA paper: 5.
+        rank_by: Rank by the samples, or by the means.
+        sample_seed: Seed of the samples outside training.
+        init_log_std: Initial log standard deviation; paper: 0.
+        init_scale: Initial scale of distances, learnt; paper: 5 on CUB.
+        init_shift: Initial shift of distances, learnt; paper: 5 on CUB.
+        kl_weight: Weight of the KL divergence from N(0, 1); paper: 1e-3 on CUB.
+        kl_variance: Log variance in the divergence: log_std as in the published code, or 2 log_std.
+        uniformity_weight: Weight of the uniformity of samples; paper: 10 on CUB.
+
     Returns:
         The model, its objective and its plan.
 

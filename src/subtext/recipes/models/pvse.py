@@ -50,6 +50,19 @@ def pvse(
     The text's parts are word embeddings, the image's are cells or regions. Pooled features alone are one part, from
     which attention can make only one view: then images have one view, and texts K.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        ranking: What hits are ranked by.
+        embed_dim: Dimension of the joint space and of the GRU.
+        views: K, the number of vectors per item; 1 is the paper's baseline with attention.
+        dropout: Dropout of the word embeddings, the global vector and the attended vector.
+        margin: Margin, in cosine.
+        negatives: Hardest: as in the paper; all: as in CVPRW 2022.
+        mmd_weight: Several views: weight of the maximum mean discrepancy.
+        diversity_weight: Several views: weight of the view diversity.
+        legacy_gru: Use both directions at the last word, as in the published results.
+
     Returns:
         The model, its objective and its plan.
 

@@ -36,6 +36,18 @@ def scan(
     Scores need image and text together: such a model re-ranks the results of an index, and cannot fill one. Regions are
     an image's features by region, or the cells of a backbone.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space, and of each direction of the GRU.
+        cross_attention: Words attend to regions, or regions to words.
+        pooling: How cosines are combined to a score; lse is a soft maximum.
+        attention_scale: Inverse temperature of attention; 0: 9 for words, 4 for regions.
+        lse_scale: Inverse temperature of the soft maximum; 0: 6 for words, 20 for regions.
+        bf16: Score pairs in bfloat16 if the machine supports it; training uses float32.
+        margin: Margin, in scores.
+        all_negatives_epochs: Number of first epochs with all negatives.
+
     Returns:
         The model, its objective and its plan.
 

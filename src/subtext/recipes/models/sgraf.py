@@ -33,6 +33,19 @@ def sgraf(
 
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space, and of each direction of the GRU.
+        reasoning: Reason over similarity vectors by a graph (sgr), or weight them by attention (saf).
+        similarity_dim: Dimension of the similarity vectors.
+        steps: Graph steps.
+        dropout: Dropout of the attention that pools an item.
+        num_regions: Fixed number of regions, as in published weights (36); 0: any.
+        bf16: Score pairs in bfloat16 if the machine supports it; training uses float32.
+        margin: Margin, in scores.
+        all_negatives_epochs: Number of first epochs with all negatives.
+
     Returns:
         The model, its objective and its plan.
 

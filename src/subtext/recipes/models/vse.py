@@ -27,6 +27,14 @@ def vse(
     VSE0 is `negatives=all normalise=False`. The loss is a sum over the batch, as published, so its gradient grows
     with the batch.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space and of the GRU.
+        margin: Margin of the triplet loss, in cosine.
+        negatives: Hardest for VSE++, all for VSE0, semi-hard as in FaceNet.
+        normalise: Scale vectors to unit length; the published VSE0 does not.
+
     Returns:
         The model, its objective and its plan.
 

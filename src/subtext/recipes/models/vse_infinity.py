@@ -39,6 +39,15 @@ def vse_infinity(
 
     The first epoch sums over all negatives, as published: the hardest alone collapses an untrained model.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        ranking: What hits are ranked by.
+        embed_dim: Dimension of the joint space and of the GRU.
+        margin: Margin, in cosine.
+        all_negatives_epochs: Number of first epochs with all negatives.
+        mlp: Add an MLP beside the linear map of regions.
+
     Returns:
         The model, its objective and its plan.
 

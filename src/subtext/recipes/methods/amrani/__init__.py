@@ -37,6 +37,21 @@ def amrani(
 
     Densities are computed once, before the training. The paper's code was never published: this follows its abstract.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        features: File of image features, from which densities are computed.
+        text_features: File of text features; none: LSA of the training texts.
+        neighbours: Nearest pairs that a density counts.
+        combine: Combination of the modalities' similarities; min: close in both.
+        density: Mean similarity of the neighbours, or that of the furthest.
+        rescale: Rescale densities by their range, or by their ranks.
+        same_image: Whether texts of one image count as each other's neighbours.
+        normalise: How densities become weights; none: as they are.
+        total_weight: Sum of the weights over a batch.
+        reference_batch: Batch size that total_weight is for; 0 for the batch as it is.
+        average_directions: Average both directions; off: keep the model's own scale.
+        drop_last: Drop the last batch of an epoch if it is smaller.
+
     Returns:
         The changed setup.
 

@@ -53,6 +53,18 @@ def asymmetry(
     loss. The model's losses are computed once more with the added positives, and each half counts half. Noise on word
     vectors needs a model that compares words (ascl, scan, chan, imram).
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        negatives: Noise that makes a negative text; mixture: one of four kinds per text.
+        positives: One more positive text: two captions joined, a part of one, or either.
+        shuffle: Shuffle words, or word vectors (no effect where scores ignore order).
+        concatenate: Long text: the text and another, or any two of the image.
+        outscoring: Also count negatives that score above the positive (alpha is 1).
+        gaussian_std: Standard deviation of added noise, relative to the vectors.
+        token_share: Share of word vectors set to zero.
+        feature_share: Share of dimensions set to zero.
+        dropout: Dropout rate.
+
     Returns:
         The changed setup.
 

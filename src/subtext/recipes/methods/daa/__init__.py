@@ -40,6 +40,16 @@ def daa(
     items are compared by cosine it reads plain cosines, else the model's scores; for samples (`pcme`) it reads their
     inner products.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        temperature: Temperature of ranks; 0: 0.01 for cosines, 0.001 for other scores.
+        weight: Weight of each direction; -1: relative to the model's loss as 50 to a sum over 128 pairs, 1000 with
+            samples.
+        relevance: Relevance of training texts: tfidf1 as released; the paper says CIDEr; class_tfidf1 by the class of
+            an image, as released for CUB.
+        variant: Rank within a query's row, or within a column as in the released code.
+        per_sample: Rank each sample of an item by itself, for items of several vectors.
+
     Returns:
         The changed setup.
 

@@ -36,6 +36,16 @@ def distil(
     teacher, usually a model of regions and words, embeds all training items once and scores the pairs of every batch,
     which takes most of a step. Needs a model that compares items by the cosine of their vectors.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        teacher: RUN of the teacher, trained on the same pairs.
+        weight: Weight of the batch's lists, half in each direction.
+        mined_candidates: Candidates mined per item before each epoch but the first; 0 for none.
+        mined_weight: Weight of the mined lists, half in each direction.
+        temperature: Temperature of the student's cosines in these lists.
+        teacher_temperature: Temperature of the teacher's scores; 0 for the best fit to its pairs.
+        device: Device of the teacher.
+
     Returns:
         The changed setup.
 

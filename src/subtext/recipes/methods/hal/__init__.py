@@ -35,6 +35,20 @@ def hal(
     From the second epoch on a bank of other pairs detects hubs. Other parts of the objective stay. Needs a model that
     compares items by the cosine of their vectors.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        gamma: Steepness of the weight of near negatives; 60 on Flickr30K.
+        threshold: Cosine from which negatives count; 0.7 on Flickr30K.
+        diagonal: Count the pair's own cell among the negatives, as in the published code.
+        bank_share: Share of the pairs kept in a bank, which detects hubs; 0 for no bank.
+        bank_neighbours: Nearest bank pairs that count for an item.
+        alpha: Steepness of a pair's weight by its similarity to the bank.
+        epsilon1: Cosine from which the bank weights pairs.
+        beta: Steepness of a negative's weight by its similarity to the bank.
+        epsilon2: Offset of a negative's weight.
+        scale_epsilon2: Multiply epsilon2 by beta, as epsilon1 is by alpha.
+        exclude_same_image: Exclude other captions of the batch's images from the bank neighbours.
+
     Returns:
         The changed setup.
 

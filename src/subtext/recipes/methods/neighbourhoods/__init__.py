@@ -50,6 +50,20 @@ def neighbourhoods(
     texts sampled from all, each counted as often. The negatives of texts are all images of the batch, their own
     included. Validation samples none.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        graph: Folder written by `subtext neighbours build`.
+        image_graph: Another graph for the images, by their features.
+        form: N-pair angular loss, its hinge, the published code, or a triplet loss.
+        cross_modal: Between images and texts: this form, or the model's own loss.
+        angle: Angle of the loss, in degrees.
+        margin: Margin of the loss, in cosine.
+        text_to_image_weight: Weight of the text-to-image loss.
+        image_weight: Weight within images; -1 for the paper's, 0.3 (triplet 0.1).
+        text_weight: Weight within texts; -1 for the paper's, 0.2 (triplet 0.3).
+        pool_size: Nearest texts to sample from; 10 in the published code.
+        negatives: Negatives within a modality: the batch's items, their neighbours.
+
     Returns:
         The changed setup.
 

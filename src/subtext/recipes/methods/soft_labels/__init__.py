@@ -41,6 +41,20 @@ def soft_labels(
     0.45 (learnt) and 1, and heads of its own within modalities, where the model's vectors are compared here. Teachers
     embed all items once. Needs a model that compares one vector an item by the cosine.
 
+    Args:
+        setup: What the model, its objective and its batches are so far.
+        image_teacher: Vectors of images: an image encoder, or a FILE of features.
+        text_teacher: Vectors of texts: a sentence encoder, or a FILE of features.
+        targets: Whose similarities: each query's own modality, one of both, or the mean or the root of the product of
+            both.
+        weight: Weight of the loss between images and texts, half a direction.
+        within_weight: Weight of the loss within modalities, half in each.
+        without_pair: Weight of the loss between images and texts without the pair itself, half a direction.
+        temperature: Temperature of the model's cosines.
+        teacher_temperature: Temperature of the teachers' cosines.
+        replace_loss: In place of the model's own loss between images and texts.
+        control: None; permuted: each item has another's teacher; flat: no two items are alike.
+
     Returns:
         The changed setup.
 

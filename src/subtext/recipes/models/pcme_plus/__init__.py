@@ -55,6 +55,22 @@ def pcme_plus(
     learns at a hundredth, from the third epoch on: where that alone is pretrained, give
     `backbone_lr_scale=0.01 freeze_epochs=2`.
 
+    Args:
+        context: The data set, and what its texts and features are like.
+        inputs: How images and texts are encoded.
+        embed_dim: Dimension of the joint space and of the GRU.
+        distance: Distance of distributions: expected between samples, or Wasserstein's.
+        mlp: Add an MLP beside the linear map of regions.
+        uncertainty_layers: Attention layers of the variance head; paper: 1 with CLIP.
+        init_log_variance: Initial log variance of each dimension.
+        init_scale: Initial scale of distances, learnt.
+        init_shift: Initial shift of distances, learnt.
+        pseudo_positive_weight: Weight of a loss in which candidates above the positive count as positives.
+        label_smoothing: Label smoothing.
+        vib_weight: Weight of the KL divergence from a standard normal, a mean over dimensions.
+        mix_prob: Pixels: share of images mixed with another while training.
+        mix_type: Blend images, paste rectangles, or either at random.
+
     Returns:
         The model, its objective and its plan.
 
