@@ -319,3 +319,12 @@ def test_ignored_method_option_raises(method: str, options: dict[str, object]) -
 def test_ignored_model_option_raises() -> None:
     with pytest.raises(SubtextError, match="sample_seed needs rank_by=samples; rank_by is mean; leave sample_seed out"):
         build("pcme", {"embed_dim": 8, "rank_by": "mean", "sample_seed": 3}, context=context("both"))
+
+
+def test_text_option_takes_a_path() -> None:
+    """The name of an encoder may be a folder, and a folder is given as text or as a path."""
+    recipes = [*catalogue.models().values(), *catalogue.methods().values()]
+    options = [option for recipe in recipes for option in recipe.options if option.type is str and not option.choices]
+    assert {"image", "text", "model", "teacher", "image_teacher", "graph"} <= {option.name for option in options}
+    for option in options:
+        assert option.parse(Path("runs") / "first") == str(Path("runs") / "first")

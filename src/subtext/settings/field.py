@@ -70,7 +70,10 @@ class Field:
     marks: tuple[object, ...] = ()
 
     def check(self, value: Any, error: _ErrorClass = ArgumentError) -> Any:
-        """The value as plain Python: a list becomes a tuple, a number of numpy one that JSON can hold.
+        """The value as plain Python.
+
+        A list becomes a tuple, a number of numpy one that JSON can hold, and a path its text where the setting is text:
+        the name of an encoder may be a folder.
 
         Args:
             value: None is accepted.
@@ -116,6 +119,8 @@ class Field:
             return None
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             value = value.item()
+        if self.type is str and isinstance(value, os.PathLike):
+            value = os.fspath(value)
         if self.choices is not None:
             if str(value) not in self.choices or not isinstance(value, str | int | float):
                 raise self._refused(f"one of {', '.join(self.choices)}", value, error)

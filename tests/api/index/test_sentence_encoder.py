@@ -164,7 +164,7 @@ def test_texts_that_say_to_be_in_another_language_are_left_to_their_words(
     for number, row in enumerate(rows):
         row |= {"captions": [f"boat {number}", f"bateau {number}", f"barco {number}"], "language": ["en-GB", "fr", "?"]}
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    st.build_index(tmp_path / "ix", data=data, model=models["clip"], text_encoder=str(models["sentence"]), quiet=True)
+    st.build_index(tmp_path / "ix", data=data, model=models["clip"], text_encoder=models["sentence"], quiet=True)
     with open_store(tmp_path / "ix").reading() as view:
         owners = view.owners("sentences")[0]
         said = {row.text for row in view.rows("texts", keys=owners.tolist())}
@@ -206,7 +206,7 @@ def test_spaces_follow_every_command(models: dict[str, Path], tmp_path: Path, mo
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(neighbours, "refresh", killed)
-        st.build_index(index, data, model=models["clip"], text_encoder=str(models["sentence"]), **how)
+        st.build_index(index, data, model=models["clip"], text_encoder=models["sentence"], **how)
     assert space_counts(index)["neighbours"] == 0
     st.update_index(index, **how)
     assert space_counts(index) == {"images": 12, "texts": 12, "sentences": 12, "neighbours": 12}
@@ -241,7 +241,7 @@ def test_imported_vectors_get_sentences_where_there_are_texts(models: dict[str, 
     data = photos(tmp_path / "data")
     embedded = tmp_path / "v.npz"
     call("embed", "--model", models["clip"], "--data", data, "--out", embedded)
-    st.import_index(tmp_path / "index", embedded, data=data, text_encoder=str(models["sentence"]))
+    st.import_index(tmp_path / "index", embedded, data=data, text_encoder=models["sentence"])
     assert space_counts(tmp_path / "index") == {"images": 12, "texts": 12, "sentences": 12, "neighbours": 12}
     st.import_index(tmp_path / "bare", embedded)
     assert space_counts(tmp_path / "bare") == {"images": 12, "texts": 12}
@@ -249,7 +249,7 @@ def test_imported_vectors_get_sentences_where_there_are_texts(models: dict[str, 
 
 def test_outputs_of_deleted_items_leave_the_cache(models: dict[str, Path], tmp_path: Path) -> None:
     data, index = photos(tmp_path / "data"), tmp_path / "index"
-    st.build_index(index, data, model=models["clip"], text_encoder=str(models["sentence"]), quiet=True)
+    st.build_index(index, data, model=models["clip"], text_encoder=models["sentence"], quiet=True)
     cache = user_cache()
     assert cache is not None
     with open_store(index).reading() as view:

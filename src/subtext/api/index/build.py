@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Data")]
 TextEncoder = Annotated[
-    str | None,
+    str | Path | None,
     "Sentence encoder that compares texts with texts: starter, a folder, or none. Default: starter where it is "
     "installed and there are texts.",
     Metavar("NAME_OR_FOLDER"),
@@ -701,7 +701,7 @@ def new_manifest_of(
 
 
 def _encoder_of(
-    index: str | Path, name: str | None, texts: Sequence[object], model: Model | None, *, quiet: bool
+    index: str | Path, name: str | Path | None, texts: Sequence[object], model: Model | None, *, quiet: bool
 ) -> EncoderRecord | None:
     """The sentence encoder of a new index, and a note on the choice.
 
@@ -712,7 +712,7 @@ def _encoder_of(
     from subtext.retrieval.sentences import NONE, choose_encoder
     from subtext.retrieval.stores.registry import store_class
 
-    kind = store_class(index)
+    kind, name = store_class(index), None if name is None else str(name)
     if not kind.keeps_spaces:
         if name in (None, NONE):
             say(f"note: sentence encoder: none, since {kind.__name__} keeps no vectors of one", quiet=quiet)
@@ -730,7 +730,7 @@ def _encoder_of(
     return record
 
 
-def require_same_encoder(store: Store, name: str | None) -> None:
+def require_same_encoder(store: Store, name: str | Path | None) -> None:
     """Require that an index has the sentence encoder that is named.
 
     Args:
@@ -742,7 +742,7 @@ def require_same_encoder(store: Store, name: str | None) -> None:
     """
     record = store.manifest.encoder
     own = "none" if record is None else record.name
-    if name is not None and own != (str(Path(name).expanduser().resolve()) if Path(name).is_dir() else name):
+    if name is not None and own != (str(Path(name).expanduser().resolve()) if Path(name).is_dir() else str(name)):
         raise SearchIndexError(
             f"{store.path} has the sentence encoder {own}; it got {name}; leave it out, or build another index"
         )
