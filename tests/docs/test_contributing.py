@@ -22,9 +22,11 @@ _STEP = re.compile(
 WALKERS = (
     "tests/house", "tests/docs/test_documents.py", "tests/objectives", "tests/evaluation/metrics",
     "tests/evaluation/test_evaluate.py", "tests/evaluation/test_compare.py", "tests/evaluation/test_extra_metrics.py",
-    "tests/data/readers", "tests/data/test_bad_data.py", "tests/recipes", "tests/cli", "tests/extend",
+    "tests/data/readers", "tests/data/test_bad_data.py", "tests/recipes",
 )  # fmt: skip
 """Tests that walk the package, and those of the rooms that the parts belong to."""
+RUNS = ("contract", "1"), ("not contract", "0")
+"""As `make test` does it: the contracts of all parts with shapes checked at every call, everything else without."""
 
 
 def copy_of_repository(folder: Path) -> Path:
@@ -61,7 +63,7 @@ def add_parts(root: Path) -> list[str]:
 def test_contributing_guide_names_the_page_of_its_four_parts(tmp_path: Path) -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert "docs/parts.md" in guide
-    copied = copy_of_repository(tmp_path)
+    copied = copy_of_repository(tmp_path / "copy")
     named = add_parts(copied)
     for kind in ("objectives/losses/", "objectives/weighting.py", "evaluation/metrics/", "data/readers/"):
         assert any(kind in name for name in named)
@@ -69,18 +71,20 @@ def test_contributing_guide_names_the_page_of_its_four_parts(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_contributing_guide_parts_pass_the_tests_of_a_copy(tmp_path: Path) -> None:
-    copied = copy_of_repository(tmp_path)
+    copied = copy_of_repository(tmp_path / "copy")
     add_parts(copied)
-    environment = {**os.environ, "PYTHONPATH": str(copied / "src"), "CHECK_SHAPES": "0", "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copied / "src"), "OMP_NUM_THREADS": "1"}
 
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *command], cwd=copied, env=environment, capture_output=True, text=True, check=False
-        )
+    def run(*command: str, check_shapes: str = "0") -> None:
+        own = environment | {"CHECK_SHAPES": check_shapes}
+        done = subprocess.run([sys.executable, *command], cwd=copied, env=own, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
-    assert run("docs/generate.py").returncode == 0
-    for tool in (("ruff", "format", "--check", "."), ("ruff", "check", ".")):
-        done = run("-m", *tool)
-        assert done.returncode == 0, done.stdout
-    done = run("-m", "pytest", "-q", "-m", "not slow and not gpu", "--basetemp", str(tmp_path / "pytest"), *WALKERS)
-    assert done.returncode == 0, done.stdout[-6000:]
+    run("docs/generate.py")
+    run("-m", "ruff", "format", "--check", ".")
+    run("-m", "ruff", "check", ".")
+    for kind, check_shapes in RUNS:
+        marked = ("-m", f"{kind} and not slow and not gpu", "--basetemp", str(tmp_path / "pytest"))
+        # The examples of the other pages take minutes, and walk nothing.
+        few = ("-k", "not test_document_examples_run")
+        run("-m", "pytest", "-q", "-x", *marked, *few, *WALKERS, check_shapes=check_shapes)

@@ -610,7 +610,8 @@ def _check_images(
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder ({setting})"
         whole = RowIssue("images", message, files=tuple(missing.values()))
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole]
-    advice = "correct its path, or add the file" if named else f"name the folder of the images ({setting})"
+    folder = "or add the file" if named else f"add the file, or name the folder of the images ({setting})"
+    advice = f"correct its path, {folder}"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
     notes: list[RowIssue] = []
     pathless = [row for row, value in enumerate(values) if value is None]

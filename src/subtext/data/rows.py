@@ -44,11 +44,12 @@ _USUAL_IMAGE = (
     "accession_no", "object_number", "objektnummer", "signatur", "shelfmark", "numero_inventaire",
 )  # fmt: skip
 _USUAL_TEXT = (
-    ("headline", "title", "titel", "titre"),
-    ("caption", "captions", "text", "caption_abstract", "description", "beschreibung", "bildunterschrift", "legende",
-     "alt_text", "alttext", "alt", "abstract", "sentence"),
+    (("headline",), ("title", "titel", "titre")),
+    (("caption",), ("captions",), ("text",), ("caption_abstract",), ("description", "beschreibung"),
+     ("bildunterschrift", "legende"), ("alt_text", "alttext"), ("alt",), ("abstract",), ("sentence",)),
 )  # fmt: skip
-"""Usual names of the columns of a foreign table, the most specific first: of a headline, and of a longer text."""
+"""Usual names of the columns of a foreign table, the most specific first: of a headline, and of a longer text. Names in
+brackets are one word in several languages, and a table may have a column for each."""
 LISTS = frozenset(("keywords", "keyword", "tags", "tag", "subject", "subjects"))
 """Columns whose cells are lists, with semicolons, bars, lines or else commas between the values."""
 RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
@@ -304,8 +305,8 @@ def _guessed(names: Sequence[str]) -> Columns:
     if not set(IMAGE) & set(names):
         columns["image"] = tuple(plain[usual] for usual in _USUAL_IMAGE if usual in plain)[:1]
     if not {*TEXT, *TEXT_ID} & set(names):
-        kinds = (next((plain[usual] for usual in kind if usual in plain), None) for kind in _USUAL_TEXT)
-        columns["text"] = tuple(dict.fromkeys(filter(None, kinds)))
+        kinds = (next((word for word in kind if plain.keys() & set(word)), ()) for kind in _USUAL_TEXT)
+        columns["text"] = tuple(plain[usual] for word in kinds for usual in reversed(plain) if usual in word)
     return {role: sources for role, sources in columns.items() if sources}
 
 
@@ -377,7 +378,7 @@ def _require_columns(columns: set[str], name: str) -> None:
         needed.append(("image", _USUAL_IMAGE))
     if not columns.intersection((*TEXT, *TEXT_ID)):
         missing.append("a text column ('captions', 'caption' or 'text'; 'text_id' for texts known by features)")
-        needed.append(("text", _USUAL_TEXT[0] + _USUAL_TEXT[1]))
+        needed.append(("text", tuple(usual for kind in _USUAL_TEXT for word in kind for usual in word)))
     if missing:
         names = ", ".join(f"'{column}'" for column in sorted(map(str, columns))) or "none"
         near = [(role, _nearest(columns, usual)) for role, usual in needed]

@@ -207,6 +207,15 @@ def test_id_column_names_images(images: Path, tmp_path: Path) -> None:
     assert "its columns were guessed: image=Photo,text=Title" in str(data.problems[0])
 
 
+def test_columns_of_one_word_in_several_languages_are_all_guessed(images: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "Datei;Titel;Titre;Title;Beschreibung\nred.png;Der Tag;Le jour;;Rot.\nblue.png;Die Nacht;;The night;\n"
+    path.write_text(rows, encoding="utf-8")
+    data = read(path, images=images)
+    assert data.texts.values == ["Der Tag", "Le jour", "Rot.", "Die Nacht", "The night"]
+    assert "guessed: image=Datei,text=Titel+Titre+Title+Beschreibung; name others" in str(data.problems[0])
+
+
 def test_exiftool_table_is_guessed(images: Path, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("SourceFile,Headline,Caption-Abstract\n./red.png,A red day,It was red.\n")
@@ -281,7 +290,9 @@ def test_file_outside_named_folder_raises_as_missing(images: Path, tmp_path: Pat
     with pytest.raises(DataError, match=r"image 'img.Bild 4.jpg' is not in .*; correct its path, or add the file"):
         read(tmp_path / "list.csv", images=images)
     shutil.copy(images / "red.png", tmp_path)
-    with pytest.raises(DataError, match=r"is not in .*; name the folder of the images \(--images\)"):
+    with pytest.raises(
+        DataError, match=r"correct its path, add the file, or name the folder of the images \(--images\)"
+    ):
         read(tmp_path / "list.csv")
 
 
