@@ -22,7 +22,8 @@ _STEP = re.compile(
 WALKERS = (
     "tests/house", "tests/docs/test_documents.py", "tests/objectives", "tests/evaluation/metrics",
     "tests/evaluation/test_evaluate.py", "tests/evaluation/test_compare.py", "tests/evaluation/test_extra_metrics.py",
-    "tests/data/readers", "tests/data/test_bad_data.py", "tests/recipes",
+    "tests/data/readers", "tests/data/test_bad_data.py",
+    "tests/recipes/test_every_option.py", "tests/recipes/test_every_recipe.py",
 )  # fmt: skip
 """Tests that walk the package, and those of the rooms that the parts belong to."""
 RUNS = ("contract", "1"), ("not contract", "0")
