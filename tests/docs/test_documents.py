@@ -211,7 +211,7 @@ def run_command(command: str, where: str, shown: str | None = None) -> None:
     if command.startswith(tuple(NOT_RUN)):
         assert not shown, f"{where}: {command}: its output is not compared"
         if program == "subtext":
-            check_options(words, where)
+            assert_options_exist(words, where)
     elif command.startswith("python -m "):
         run_module(words[1], words[2:], where)
     else:
@@ -233,7 +233,7 @@ def run_module(module: str, words: list[str], where: str) -> None:
             assert not end.code, f"{where}: python -m {module} {' '.join(words)}: exit code {end.code}"
 
 
-def check_options(words: list[str], where: str) -> None:
+def assert_options_exist(words: list[str], where: str) -> None:
     """The command must exist, and have the options."""
     names = list(itertools.takewhile(lambda word: re.fullmatch(r"[a-z][a-z-]*", word), words))
     while names:
@@ -322,4 +322,4 @@ def test_inline_commands_use_existing_options(document: str) -> None:
     for command in re.findall(r"`subtext ([^`]+)`", text):
         words = [word for word in command.split() if word.islower() or word.startswith("--")]
         if words and words != ["--help"]:
-            check_options(words, document)
+            assert_options_exist(words, document)

@@ -70,7 +70,7 @@ def operations(tmp_path: Path) -> int:
     return counter.count
 
 
-def swapped(tmp_path: Path, whole: Path, kind: str, number: int) -> None:
+def assert_run_ends_when_swapped(tmp_path: Path, whole: Path, kind: str, number: int) -> None:
     """Train while something happens to the folder before an operation of that number, and look at what is left."""
     run, moved = tmp_path / f"{kind}{number}", tmp_path / f"{kind}{number}moved"
 
@@ -103,7 +103,7 @@ def swapped(tmp_path: Path, whole: Path, kind: str, number: int) -> None:
 def test_a_run_that_leaves_its_path_ends_the_training(tmp_path: Path, whole: Path, kind: str) -> None:
     count = operations(tmp_path)
     for number in {"renamed": (3, count // 2), "removed": (2, count - 1), "replaced": (9, count // 3)}[kind]:
-        swapped(tmp_path, whole, kind, number)
+        assert_run_ends_when_swapped(tmp_path, whole, kind, number)
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_a_run_may_leave_its_path_at_every_moment(tmp_path: Path, whole: Path, k
     count = operations(tmp_path)
     assert count > 40
     for number in range(1, count):
-        swapped(tmp_path, whole, kind, number)
+        assert_run_ends_when_swapped(tmp_path, whole, kind, number)
 
 
 @pytest.mark.parametrize("options", [NEW, RESUMED], ids=["new", "resume"])

@@ -120,7 +120,7 @@ def image_head(joint: int) -> GraphAttention:
     return head
 
 
-def exactly(found: Tensor, wanted: object) -> None:
+def assert_exactly(found: Tensor, wanted: object) -> None:
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=F64), atol=2e-8, rtol=0)
 
 
@@ -128,7 +128,7 @@ def exactly(found: Tensor, wanted: object) -> None:
 def test_graph_layer_equals_reference_values(mode: str) -> None:
     head = image_head(2).train(mode == "train")
     with torch.no_grad():
-        exactly(head.own(head.project(REGIONS)), LAYER[mode])
+        assert_exactly(head.own(head.project(REGIONS)), LAYER[mode])
 
 
 @pytest.mark.parametrize("joint", [1, 2])
@@ -137,7 +137,7 @@ def test_image_head_equals_reference_values(mode: str, joint: int) -> None:
     head = image_head(joint).train(mode == "train")
     with torch.no_grad():
         found = head(Encoded(parts=torch.cat([CELLS, REGIONS], dim=1)), torch.arange(2))
-    exactly(found.vectors[:, 0], HEAD[mode, joint])
+    assert_exactly(found.vectors[:, 0], HEAD[mode, joint])
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
@@ -150,14 +150,14 @@ def test_unit_length_words_equal_reference_values(mode: str) -> None:
         head.project.bias.zero_()
         words = nn.functional.normalize(sine((2, 3, WIDTH), 2.3, 0.9), dim=2)
         found = head(Encoded(parts=words), torch.arange(2))
-    exactly(found.vectors[:, 0], WORDS[mode])
+    assert_exactly(found.vectors[:, 0], WORDS[mode])
 
 
 def test_gate_equals_reference_values() -> None:
     fusion = Fusion(WIDTH, "gated").double()
     set_fusion(fusion)
     with torch.no_grad():
-        exactly(fusion(sine((2, WIDTH), 0.4), sine((2, WIDTH), 1.4)), FUSED)
+        assert_exactly(fusion(sine((2, WIDTH), 0.4), sine((2, WIDTH), 1.4)), FUSED)
 
 
 def test_graph_layer_equals_plain_loops() -> None:
@@ -197,4 +197,4 @@ def test_graph_layer_equals_plain_loops() -> None:
         lifted = mapped(layer.second, [max(x, 0.0) for x in mapped(layer.first, hidden)])
         wanted.append(normed(layer.outer_norm, [x + y for x, y in zip(hidden, lifted, strict=True)]))
     with torch.no_grad():
-        exactly(layer(nodes[None])[0], wanted)
+        assert_exactly(layer(nodes[None])[0], wanted)
