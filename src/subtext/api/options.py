@@ -60,7 +60,7 @@ Features = Annotated[
 TextFeatures = Annotated[str | Path | Arrays | None, "Precomputed text features, in the same formats.", _DATA]
 Columns = Annotated[
     str | Mapping[str, str | Sequence[str]] | None,
-    "Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default: guessed.",
+    "Columns of a table with other names: image=file,text=title+caption,date=taken. Default: guessed.",
     _DATA,
     Metavar("ROLE=COLUMN,..."),
 ]

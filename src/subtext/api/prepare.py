@@ -74,8 +74,7 @@ def check_dataset(
         images: Folder of relative image paths. Default: that of DATA.
         features: Image features: check that they cover DATA.
         text_features: Text features: check that they cover DATA.
-        columns: Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default:
-            guessed.
+        columns: Columns of a table with other names: image=file,text=title+caption,date=taken. Default: guessed.
         text_fields: Fields with texts of the image, separated by commas. Default for a folder of images:
             headline,caption.
         split_seed: Seed of the 80-10-10 split of data without splits.
@@ -179,8 +178,7 @@ def prepare(
     Args:
         data: Data set: a file or folder.
         images: Folder of relative image paths. Default: that of DATA.
-        columns: Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default:
-            guessed.
+        columns: Columns of a table with other names: image=file,text=title+caption,date=taken. Default: guessed.
         text_fields: Fields with texts of the image, separated by commas. Default for a folder of images:
             headline,caption.
         split_seed: Seed of the 80-10-10 split of data without splits.
@@ -306,8 +304,7 @@ def dedup(
     Args:
         data: Data set: a file or folder.
         images: Folder of relative image paths. Default: that of DATA.
-        columns: Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default:
-            guessed.
+        columns: Columns of a table with other names: image=file,text=title+caption,date=taken. Default: guessed.
         text_fields: Fields with texts of the image, separated by commas. Default for a folder of images:
             headline,caption.
         split_seed: Seed of the 80-10-10 split of data without splits.

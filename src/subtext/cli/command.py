@@ -20,7 +20,7 @@ from subtext.cli.commands import CommandEntry
 from subtext.errors import ArgumentError, Setting, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
-from subtext.settings.to_click import to_click
+from subtext.settings.to_click import DescribedArgument, to_click
 from subtext.text_helpers import json_text
 
 HELP = ("-h", "--help")
@@ -144,15 +144,20 @@ class Command(click.Command):
         return [str(self.options_metavar)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, heading by heading.
+        """The arguments and options, heading by heading; an argument that is also an option is in the usage alone.
 
         Args:
             ctx: Of the call.
             formatter: Receives the headings and their options.
         """
         sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
+        parameters = self.get_params(ctx)
+        names = {parameter.name for parameter in parameters}
+        for parameter in parameters:
             line = parameter.get_help_record(ctx)
+            if isinstance(parameter, DescribedArgument):
+                both = f"{parameter.name}{BOTH}" in names
+                line = None if both else (parameter.make_metavar(ctx), parameter.description)
             if line is not None:
                 sections.setdefault(self.headings.get(parameter.name, "Help"), []).append(line)
         for heading, lines in sections.items():

@@ -68,7 +68,7 @@ class DataConfig:
     )
     columns: Annotated[
         str | Mapping[str, str | Sequence[str]] | None,
-        "Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default: guessed.",
+        "Columns of a table with other names: image=file,text=title+caption,date=taken. Default: guessed.",
         _GROUP,
         Metavar("ROLE=COLUMN,..."),
     ] = None

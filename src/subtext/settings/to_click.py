@@ -67,6 +67,16 @@ class TextType(click.types.StringParamType):
 PATH, TEXT = PathType(), TextType()
 
 
+class DescribedArgument(click.Argument):
+    """An argument with a line of help, which click has in some versions alone, and in a section of its own.
+
+    Attributes:
+        description: The line.
+    """
+
+    description = ""
+
+
 def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
     """The argument or option of a setting.
 
@@ -91,7 +101,7 @@ def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
         else:
             kind = click.FloatRange(low, high)
     if field.positional:
-        return click.Argument(
+        argument = DescribedArgument(
             [field.name],
             type=kind,
             required=field.required,
@@ -99,6 +109,8 @@ def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
             metavar=field.metavar,
             **({} if field.required or field.multiple else {"default": field.default}),
         )
+        argument.description = field.help
+        return argument
     stated = field.default not in (None, "", (), False) or (of_recipe and field.default != "")
     shown: bool | str = field.shown or stated
     flags = [field.flag, *([field.short] if field.short else []), field.name]
