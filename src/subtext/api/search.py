@@ -177,11 +177,12 @@ def search(
 
     In QUERY, a minus marks what to rank lower: -snow, -"a dog". A phrase in quotes is searched word for word.
 
-    The score is the cosine of the vectors. It ranks the results of a query, but it is not a probability. A calibrated
-    index (subtext index calibrate) also shows probabilities and reports when nothing matches well. If a query has
-    several parts, the cosine of each part is standardised over the index (mean 0, standard deviation 1), and the score
-    is their weighted sum. Unknown words of a query are reported on standard error and in the JSON (unknown_words). If
-    the model knows no word of the query, the results are meaningless.
+    A search for images by words ranks by evidence: what pixels, texts, words, fields and the texts of similar images
+    say, added up. With one signal (--signals pixels), and for other searches, the score is the cosine of the vectors.
+    Neither is a probability. A calibrated index (subtext index calibrate) also shows probabilities and reports when
+    nothing matches well. If a query has several parts, the cosine of each is standardised over the index (mean 0,
+    standard deviation 1), and the score is their weighted sum. Words that nothing knows are reported on standard error
+    and in the JSON (unknown_words).
 
     With --rerank, a second model scores the results again. The scores shown are those of the second model.
 

@@ -246,7 +246,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "index build": CommandEntry(
         summary="Embed images and texts and store them in a new index.",
         examples=(
-            "subtext index build library photos/ --model google/siglip2-base-patch16-224",
+            "subtext index build library photos/ --model starter",
+            "subtext index build library export.csv --images photos/ --model google/siglip2-base-patch16-224",
             "subtext index build library photos/ --model models/clip --text-prompt 'a photo of {}'",
             "subtext index build library --run runs/first",
             "subtext index build library --run runs/first --data photos.jsonl --images photos",
