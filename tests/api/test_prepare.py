@@ -67,7 +67,7 @@ def test_dedup_reports_most_copied_text(articles: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     told = done("data", "dedup", articles, "--out", out, "--quiet")
     assert "21 images, 21 texts (3 texts and 3 images removed)" in told
-    assert "3 times: 'We use cookies on this site and so do others. Say yes.'" in told
+    assert "3 copies of 'We use cookies on this site and so do others. Say yes.'" in told
     assert len(read(out, need_images=False).texts) == 21
 
 

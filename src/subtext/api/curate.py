@@ -214,8 +214,9 @@ def curate(
     write_text(folder / "report.json", text, errors="surrogateescape")
     tells = judgement.test is not None or "kinds" not in judgement.how
     lead = (
-        f"The {min(page_pairs, len(judgement)):,} of {len(judgement):,} pairs that fit worst by one model, and what "
-        "left out, worst first. Mark what is to stay and what to mend, and save the marks."
+        f"{min(page_pairs, len(judgement)):,} of {len(judgement):,} pairs, by the model: those that fit worst come "
+        "first, and those left out for other reasons are among them. Mark what is to stay and what to mend, and save "
+        "the marks."
         if tells
         else "Pairs that are left out for what they are, and those that the model is surest of to belong together."
     )

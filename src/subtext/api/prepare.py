@@ -364,23 +364,24 @@ def dedup(
     retained = retained.copy()
     retained[lost] = False
     dataset = original.subset(rest, np.flatnonzero(retained))
-    lines = [_of_copies("image", copies, len(ids)), _of_copies("text", text_copies, len(original.texts))]
-    lines += [
+    counts = [_of_copies("image", copies, len(ids)), _of_copies("text", text_copies, len(original.texts))]
+    listed = [
         f"  {copy['id']} = {copy['of']} ({copy['kind']}, {'x'.join(map(str, copy['pixels']))})"
         for copy in copies[:SHOWN]
     ]
-    lines += [f"  {len(copies) - SHOWN:,} more; --json has all"] if len(copies) > SHOWN else []
-    if mirrored:
-        lines.append(f"{counted(len(mirrored), 'mirror image')}, which are no copies and stay:")
-        lines += [f"  {copy['id']} mirrors {copy['of']}" for copy in mirrored[:SHOWN]]
+    listed += [f"  {len(copies) - SHOWN:,} more; --json has all"] if len(copies) > SHOWN else []
+    facts = [f"{counted(len(mirrored), 'mirror image')}, which are no copies and stay"] * bool(mirrored)
+    listed += [*facts, *(f"  {copy['id']} mirrors {copy['of']}" for copy in mirrored[:SHOWN])]
     kept = [copy for copy, mark in zip(found.copies, given, strict=False) if mark == "keep"]
-    lines += [f"{counted(len(kept), 'image')} marked keep, which stay"] * bool(kept)
+    lines = [f"{counted(len(kept), 'image')} marked keep, which stay"] * bool(kept)
     also = [copy for copy in found.mirrored if copy.row in gone]
     lines += [f"{counted(len(also), 'mirror image')} marked drop"] * bool(also)
     most = Counter(copy["of"] for copy in text_copies).most_common(3)
     values = dict(zip(original.texts.ids, original.texts.values, strict=True))
-    lines += ["most frequent copies among texts:"] if most else []
-    lines += [f"  {count:,} times: {str(values[name])[:100]!r}" for name, count in most]
+    lines += ["texts with the most copies:"] if most else []
+    lines += [
+        f"  {count:,} {'copy' if count == 1 else 'copies'} of {str(values[name])[:100]!r}" for name, count in most
+    ]
     unread = found.unread - sum(value is None for value in original.images.values)
     lines += [
         f"{counted(unread, 'image')} could not be read and {'was' if unread == 1 else 'were'} not compared"
@@ -390,9 +391,11 @@ def dedup(
         if len(every) > PAGE_COPIES:
             lead += f" The page shows {PAGE_COPIES:,} of {len(every):,}."
         title = f"Copies in {Path(sources.name).name}"
-        html = copies_page(original.images, original.root, every, title=title, lead=lead, lines=lines, most=PAGE_COPIES)
+        facts = [*counts, *facts, *lines]
+        html = copies_page(original.images, original.root, every, title=title, lead=lead, lines=facts, most=PAGE_COPIES)
         write_text(shown, html, errors="surrogateescape")
         lines.append(f"{shown}: a page of the copies; what it saves goes to --marks")
+    lines = [*counts, *listed, *lines]
     if path is None:
         lines += ["nothing was written; --out FILE writes the data without the copies"] * bool(copies or text_copies)
         summary = "\n".join(lines)

@@ -44,11 +44,19 @@ def language_of(text: str) -> str:
         A code of two letters (or three, for languages without), or "und".
     """
     plain = " ".join(text.split())
-    if (model := _fasttext()) is not None and any(map(str.isalpha, plain)):
-        labels, shares = model.predict(plain, k=1)
+    words = " ".join(filter(_is_word, plain.split()))
+    if words and (model := _fasttext()) is not None:
+        labels, shares = model.predict(words, k=1)
         if labels and shares[0] >= LEAST:
             return str(labels[0]).removeprefix("__label__")
     return guess_language(plain)
+
+
+def _is_word(word: str) -> bool:
+    """Whether a word can say its language: numbers, IMG_2041 and "qqqq" say none, or a wrong one."""
+    if any(letter.isdigit() or letter == "_" for letter in word):
+        return False
+    return any(map(str.isalpha, word)) and (not word.isascii() or bool(set(word.lower()) & set("aeiouy")))
 
 
 @cache

@@ -82,7 +82,7 @@ function navigate(changes, { replace = false, reload = false } = {}) {
 async function render({ reloadResults = true } = {}) {
   byId("q").value = state.q;
   byId("pick").hidden = !acceptsImages();
-  const idea = acceptsImages() ? "An idea, a headline, or a picture" : "An idea, or a headline";
+  const idea = acceptsImages() && !matchMedia("(max-width:44rem)").matches ? "An idea, a headline, or a picture" : "An idea, or a headline";
   byId("q").placeholder = state.image || state.like.length ? "Words that go with it" : idea;
   byId("signals").value = state.signals;
   byId("private").hidden = !state.image;

@@ -54,7 +54,7 @@ const reasonName = (reason) => `${reason.part.startsWith("-") ? "unlike: " : ""}
 // What speaks against a hit, by name.
 export const reasonsAgainst = (item) => [...new Set((item.reasons || []).filter((reason) => reason.amount < 0).map(reasonName))];
 
-export const percent = (share) => `${Math.round(100 * share)} %`;
+export const percent = (share) => `${Math.round(100 * share)}\u00a0%`;
 
 // The shares as one bar and a line of words.
 function whyLine(item) {

@@ -122,8 +122,13 @@ export function noPicture(reason) {
   note.className = "none";
   const why = document.createElement("small");
   const rest = reason.replace(/^no picture: /i, "");
-  why.textContent = rest.charAt(0).toUpperCase() + rest.slice(1);
-  note.title = why.textContent;
+  note.title = rest.charAt(0).toUpperCase() + rest.slice(1);
+  // No line ends within the name of an option.
+  for (const part of note.title.split(/(--\w+)/)) {
+    const word = document.createElement("span");
+    word.textContent = part;
+    why.append(part.startsWith("--") ? word : part);
+  }
   note.append("No picture", why);
   return note;
 }
