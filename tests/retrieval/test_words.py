@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from subtext.retrieval.words import bm25, query_words, words
+from subtext.retrieval.words import LONGEST, bm25, query_words, words
 
 TEXTS = (
     "a dog runs on the beach", "two dogs and a dog", "a cat", "the beach at night, the beach at dawn", "snow",
@@ -72,3 +72,25 @@ def test_texts_without_spaces_are_found_by_their_signs_and_pairs() -> None:
     assert not set(query_words("京都")) <= said
     # A mark belongs to the sign before it.
     assert set(query_words("か\u3099")) <= set(words("か\u3099く"))
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "asked"),
+    [
+        ("ab東京cd", ["ab", "東", "東京", "京", "cd"], ["ab", "東京", "cd"]),
+        ("東ab京", ["東", "ab", "京"], ["東", "ab", "京"]),
+        ("東京駅", ["東", "東京", "京", "京駅", "駅"], ["東京", "京駅"]),
+        # Each tone mark stays at its own letter.
+        ("ก่ข่ค่", ["ก่", "ก่ข่", "ข่", "ข่ค่", "ค่"], ["ก่ข่", "ข่ค่"]),
+        ("กาข่", ["ก", "กา", "า", "าข่", "ข่"], ["กา", "าข่"]),
+    ],
+)
+def test_stretches_without_spaces_are_cut_into_signs_and_pairs(text: str, found: list[str], asked: list[str]) -> None:
+    assert words(text) == found and query_words(text) == asked
+
+
+def test_long_words_are_cut_at_the_same_length_in_texts_and_queries() -> None:
+    long = "x" * (LONGEST + 5)
+    assert words(long) == query_words(long) == [long[:LONGEST]]
+    assert words(f"{long}東é{long}") == [long[:LONGEST], "東", f"e{long}"[:LONGEST]]
+    assert query_words(f"é{long}") == [f"e{long}"[:LONGEST]]
