@@ -34,8 +34,10 @@ from subtext.retrieval.confidence import (
 from subtext.retrieval.evidence import Gatherer, Values, best_in, best_of
 from subtext.retrieval.made_queries import taken_out
 from subtext.retrieval.ranker import (
+    BY_MACHINES,
     FIXED,
     LEXICAL,
+    OWN,
     SIGNALS,
     FitName,
     Moments,
@@ -272,8 +274,9 @@ def run_trials(
     sentence_vectors = None if models.encoder is None else models.encoder(queries)[:, None]
     values: dict[Signal, Values] = {"pixels": best_products(vectors, view.vectors("images", keys)).astype(np.float64)}
     owners, text_keys = gatherer.own_texts(keys)
-    own_keys = np.unique(text_keys)
-    rows = np.searchsorted(own_keys, text_keys)
+    machine_owners, machine_keys = gatherer.own_texts(keys, "machine_texts")
+    own_keys = np.union1d(text_keys, machine_keys)
+    rows, machine_rows = np.searchsorted(own_keys, text_keys), np.searchsorted(own_keys, machine_keys)
     space = gatherer.text_space
     asked = vectors if sentence_vectors is None or space == "texts" else sentence_vectors
     own_vectors, has_vector = view.vectors_in(space, own_keys)
@@ -283,7 +286,8 @@ def run_trials(
     rests = [trial.rest or "" for trial in trials]
     by_model = models.encoder is None or space == "texts"
     rest_vectors = models.model(rests) if by_model or models.encoder is None else models.encoder(rests)[:, None]
-    values["texts"], values["words"] = np.full(shape, np.nan), np.full(shape, np.nan)
+    there: tuple[Signal, ...] = (*OWN, *BY_MACHINES) if len(machine_keys) else OWN
+    values |= {signal: np.full(shape, np.nan) for signal in there}
     allowed = np.ones(shape, dtype=np.bool_)
     # As many right images lack texts as images do.
     bare = 1 - len(np.unique(owners)) / max(1, len(keys))
@@ -296,7 +300,10 @@ def run_trials(
         source = counted.score(trial.query, spaced(trial.source))
         allowed[number] = ~(values["words"][number] >= AS_MUCH * source) if source > 0 else True
         allowed[number, right] = True
-        kept = np.searchsorted(own_keys, trial.kept)
+        if len(machine_keys):
+            values["machine_texts"][number] = best_of(machine_owners, compared[number][machine_rows], keys, soft=True)
+            values["machine_words"][number] = best_of(machine_owners, said[machine_rows], keys)
+        kept = np.searchsorted(own_keys, np.intersect1d(trial.kept, text_keys))
         left = [(compared[number, row], said[row]) for row in kept.tolist()]
         if trial.rest:
             own = best_products(asked[number : number + 1], rest_vectors[number : number + 1])[0, 0]
@@ -309,8 +316,8 @@ def run_trials(
         values["texts"][number, right] = best_in(known, first, soft=True)[0] if len(known) else np.nan
         values["words"][number, right] = best_in(shared, first)[0]
     if sentence_vectors is not None and len(view.owners("neighbours")[0]):
-        lent, there = view.vectors_in("neighbours", keys)
-        values["neighbours"] = np.where(there, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
+        lent, has_lent = view.vectors_in("neighbours", keys)
+        values["neighbours"] = np.where(has_lent, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
     learnt = np.array([_is_learnt(item, used) for item in view.items("images", keys)])
     return Trials(keys, {s: _standardised(s, values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
 
