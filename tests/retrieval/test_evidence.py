@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from pathlib import Path
 
 import coloured_images
@@ -16,7 +17,7 @@ from PIL import Image
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
 from subtext.retrieval import evidence, segments
-from subtext.retrieval.evidence import FULL_MATCH, Gatherer, Part
+from subtext.retrieval.evidence import Gatherer, Part
 from subtext.retrieval.index import Index, Query
 from subtext.retrieval.manifest import EncoderRecord, Manifest
 from subtext.retrieval.ranker import FIXED, HIGHEST, LEXICAL, Ranker, stored_ranker
@@ -70,6 +71,7 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
         by_machines = {
             row.key for row in view.rows("texts", keys=view.keys("texts").tolist()) if machine_of(row.metadata)
         }
+        wordings = {row.key: row.text or "" for row in view.rows("texts", keys=view.keys("texts").tolist())}
         own = {key: [text for text in some if text not in by_machines] for key, some in linked.items()}
         theirs = {key: [text for text in some if text in by_machines] for key, some in linked.items()}
         totals = dict.fromkeys(keys, 0.0)
@@ -113,9 +115,11 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                 mean, spread = float(np.mean(known)), float(np.std(known))
                 spread = max(spread, (max(known) - mean) / HIGHEST) if signal in LEXICAL else spread
                 spread = spread if spread > 1e-9 * max(1, *map(abs, known)) else 1.0
-                asked = set(query_words(part.text or ""))
-                covered = max(len(asked & set(words(f"{rows[key]}"))) for key in keys) / max(1, len(asked))
-                rises = 1 + FULL_MATCH * covered**2 if signal == "fields" else 1.0
+                asked, rises = set(query_words(part.text or "")), 1.0
+                if signal in LEXICAL:
+                    said_by = {"words": own, "machine_words": theirs}.get(signal)
+                    said = [*rows.values()] if said_by is None else [wordings[t] for t in chain(*said_by.values())]
+                    rises = (max(len(asked & set(words(some))) for some in said) / len(asked)) ** 2
                 for key in keys:
                     value, bare = values[key], not own[key]
                     weights = {name: weight * rises for name, weight in (FIXED.bare if bare else FIXED.full).items()}

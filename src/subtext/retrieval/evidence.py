@@ -40,11 +40,8 @@ MOST_WORDS = 256
 CANDIDATES = 10
 """Candidates of each signal per result, where not all items are scored."""
 LEAST_CANDIDATES = 200
-FULL_MATCH = 4.0
-"""Where the fields of an image have all words of a query, such as "1987-118", fields weigh 1 + so much times more;
-where they have a share, so much by its square. One word of a long sentence in a file name says little."""
 COVERING = 10
-"""Images with the best fields, by which it is told how many words of a query an image has."""
+"""Texts, or images by their fields, that match best, by which it is told how many words of a query one of them has."""
 
 SOFT = 0.1
 """Temperature of the soft maximum over the texts of an image, in cosine."""
@@ -88,7 +85,8 @@ class PartScores:
         factor: That all its amounts are multiplied by; 1 for a query of one part.
         values: Signal -> (N), NaN where an item lacks the signal.
         moments: Of each signal over the sample.
-        weights: Signal -> (N), multiplied by the factor.
+        shares: Signal of words -> the share of the words of the query that one item has; see `covered`.
+        weights: Signal -> (N), multiplied by the factor, and by the square of the share.
         amounts: Signal -> (N), what it adds to the scores.
     """
 
@@ -96,6 +94,7 @@ class PartScores:
     factor: float
     values: Mapping[Signal, Values]
     moments: Mapping[Signal, Moments]
+    shares: Mapping[Signal, float]
     weights: Mapping[Signal, Values]
     amounts: Mapping[Signal, Values]
 
@@ -187,14 +186,14 @@ class _Scale:
     Attributes:
         part: The part.
         moments: Of each signal that the part has.
-        rise: That fields are multiplied by.
+        shares: Of each signal of words; see `covered`.
         sample: (M) scores of the sample by this part.
         factor: That the part is multiplied by.
     """
 
     part: Part
     moments: Mapping[Signal, Moments]
-    rise: float
+    shares: Mapping[Signal, float]
     sample: Values
     factor: float = 1.0
 
@@ -317,17 +316,15 @@ class Gatherer:
             for amount in amounts.values():
                 scores += amount
             background += scale.factor * scale.sample
-            gathered.append(PartScores(scale.part, scale.factor, values, scale.moments, weights, amounts))
+            gathered.append(PartScores(scale.part, scale.factor, values, scale.moments, scale.shares, weights, amounts))
         return ItemScores(keys, gathered, scores, background, self.view.exact_spaces)
 
     def _scale(self, part: Part) -> _Scale:
         """The moments of the signals of a part over the sample, and the scores of the sample by it."""
         values = {signal: self.values(signal, part, self.sampled) for signal in self.signals(part)}
         moments = {signal: self._moments(signal, part, own) for signal, own in values.items()}
-        rise = 1.0
-        if part.text is not None and "fields" in values:
-            rise = 1 + FULL_MATCH * self._covered(part.text) ** 2
-        scale = _Scale(part, moments, rise, np.zeros(len(self.sampled)))
+        shares = {signal: self._covered(signal, part.text or "") for signal in values if signal in LEXICAL}
+        scale = _Scale(part, moments, shares, np.zeros(len(self.sampled)))
         amounts = self._weighted(scale, values)[1].values()
         return replace(scale, sample=np.sum(list(amounts), axis=0)) if amounts else scale
 
@@ -345,7 +342,7 @@ class Gatherer:
         else:
             weights, amounts = self.weights.applied(deviations)
         for signal in weights:
-            factor = scale.factor * (scale.rise if signal == "fields" else 1.0)
+            factor = scale.factor * scale.shares.get(signal, 1.0) ** 2
             if factor != 1:
                 weights[signal], amounts[signal] = factor * weights[signal], factor * amounts[signal]
         return weights, amounts
@@ -420,11 +417,12 @@ class Gatherer:
         own[self.view.cache[name]], own_errors[self.view.cache[name]] = scores, errors
         return own, own_errors
 
-    def _covered(self, text: str) -> float:
-        """The largest share of the words of a query that the fields of one image have, of those that match best."""
-        asked, best = set(query_words(text)), self._best_matches("fields", text, COVERING).tolist()
-        said = [set(words(item_words(row.id, row.path, row.fields))) for row in self.view.rows("images", keys=best)]
-        return max((len(asked & own) for own in said), default=0) / max(1, len(asked))
+    def _covered(self, signal: Signal, text: str) -> float:
+        best = self._best_matches(signal, text, COVERING).tolist()
+        if signal != "fields":
+            return covered(text, [words(row.text or "") for row in self.view.rows("texts", keys=best)])
+        rows = self.view.rows("images", keys=best)
+        return covered(text, [words(item_words(row.id, row.path, row.fields)) for row in rows])
 
     def compared(self, part: Part) -> NDArray[np.float32] | None:
         """What a part is compared with texts by.
@@ -646,6 +644,24 @@ class Gatherer:
                     found.append(self._owners(signal, matches))
         keys = np.unique(np.concatenate(found))
         return keys if among is None else keys[np.isin(keys, among)]
+
+
+def covered(query: str, said: Sequence[Sequence[str]]) -> float:
+    """The largest share of the words of a query that one text has.
+
+    Args:
+        query: Its words.
+        said: The words of some texts.
+
+    Returns:
+        A number from 0 to 1; 0 for no texts.
+
+    Example:
+        >>> covered("a bird that flies", [["bird"], ["a", "bird"]])
+        0.5
+    """
+    asked = set(query_words(query))
+    return max((len(asked.intersection(own)) for own in said), default=0) / max(1, len(asked))
 
 
 def _writers(signal: Signal) -> str:

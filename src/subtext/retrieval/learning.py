@@ -31,7 +31,7 @@ from subtext.retrieval.confidence import (
     fit_direction,
     sample,
 )
-from subtext.retrieval.evidence import Gatherer, Values, best_in, best_of
+from subtext.retrieval.evidence import COVERING, Gatherer, Values, best_in, best_of, covered
 from subtext.retrieval.made_queries import taken_out
 from subtext.retrieval.ranker import (
     BY_MACHINES,
@@ -148,7 +148,8 @@ class Trials:
 
     Attributes:
         keys: (K) of the images, ascending.
-        deviations: Signal -> (Q K) standard deviations above the mean; NaN where an image lacks the signal.
+        deviations: Signal -> (Q K) standard deviations above the mean, of words as `ranker` weighs them; NaN where an
+            image lacks the signal.
         allowed: (Q K) images that the trial chooses among.
         truth: (Q) rows of the right images.
         learnt: (K) whether the model was trained on the image.
@@ -292,6 +293,8 @@ def run_trials(
     # As many right images lack texts as images do.
     bare = 1 - len(np.unique(owners)) / max(1, len(keys))
     chances = draw.uniform(np.arange(len(trials)), seed=seed, epoch=0, purpose="ranker: without texts")[:, 0]
+    places, spelled = np.searchsorted(keys, owners), [spaced(texts[key]).split() for key in own_keys.tolist()]
+    shares = {signal: np.zeros(len(trials)) for signal in there if signal in LEXICAL}
     for number, trial in enumerate(trials):
         right = truth[number]
         said = counted.scores(trial.query)
@@ -303,6 +306,8 @@ def run_trials(
         if len(machine_keys):
             values["machine_texts"][number] = best_of(machine_owners, compared[number][machine_rows], keys, soft=True)
             values["machine_words"][number] = best_of(machine_owners, said[machine_rows], keys)
+            best = machine_rows[np.argsort(-said[machine_rows], kind="stable")[:COVERING]]
+            shares["machine_words"][number] = covered(trial.query, [spelled[row] for row in best.tolist()])
         kept = np.searchsorted(own_keys, np.intersect1d(trial.kept, text_keys))
         left = [(compared[number, row], said[row]) for row in kept.tolist()]
         if trial.rest:
@@ -310,6 +315,11 @@ def run_trials(
             left.append((float(own), counted.score(trial.query, spaced(trial.rest))))
         if hide_texts and chances[number] < bare:
             left = []
+        # What is hidden from the trial, and from its image, has none of its words.
+        others = rows[allowed[number, places] & (places != right)]
+        best = others[np.argsort(-said[others], kind="stable")[:COVERING]]
+        its_own = [*(spelled[row] for row in kept.tolist()), spaced(trial.rest or "").split()] if left else []
+        shares["words"][number] = covered(trial.query, [*(spelled[row] for row in best.tolist()), *its_own])
         none, first = np.full(2, np.nan), np.zeros(1, dtype=np.int64)
         cosines, shared = np.array(left).T if left else none[:, None]
         known = cosines[~np.isnan(cosines)]
@@ -319,7 +329,9 @@ def run_trials(
         lent, has_lent = view.vectors_in("neighbours", keys)
         values["neighbours"] = np.where(has_lent, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
     learnt = np.array([_is_learnt(item, used) for item in view.items("images", keys)])
-    return Trials(keys, {s: _standardised(s, values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
+    deviations = {signal: _standardised(signal, values[signal]) for signal in SIGNALS if signal in values}
+    deviations |= {signal: deviations[signal] * share[:, None] ** 2 for signal, share in shares.items()}
+    return Trials(keys, deviations, allowed, truth, learnt)
 
 
 def _standardised(signal: Signal, values: Values) -> Values:
