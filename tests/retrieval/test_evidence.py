@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain
 from pathlib import Path
 
 import coloured_images
@@ -16,13 +17,13 @@ from PIL import Image
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
 from subtext.retrieval import evidence, segments
-from subtext.retrieval.evidence import FULL_MATCH, Gatherer, Part
+from subtext.retrieval.evidence import Gatherer, Part
 from subtext.retrieval.index import Index, Query
 from subtext.retrieval.manifest import EncoderRecord, Manifest
-from subtext.retrieval.ranker import FIXED, HIGHEST, Ranker, stored_ranker
+from subtext.retrieval.ranker import FIXED, HIGHEST, LEXICAL, Ranker, stored_ranker
 from subtext.retrieval.stores.facets import item_words
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.item import Change, DerivedRow, IndexEntry
+from subtext.retrieval.stores.item import Change, DerivedRow, IndexEntry, machine_of
 from subtext.retrieval.stores.registry import create_store
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.words import query_words, words
@@ -38,13 +39,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if number < 2:
             row["captions"] = []
     (folder / "data" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for name, encoder in (("alone", "none"), ("read", tiny_models.bert(folder / "encoder"))):
-        options = ["--run", folder / "run", "--split", "all", "--text-encoder", encoder, "-q"]
+    encoder = tiny_models.bert(folder / "encoder")
+    for name, own in (("alone", "none"), ("read", encoder), ("alone by machines", "none"), ("by machines", encoder)):
+        options = ["--run", folder / "run", "--split", "all", "--text-encoder", own, "-q"]
         call("index", "build", folder / name, *options)
+    for name in ("alone by machines", "by machines"):
+        # Of an image with texts of people, of one without, and twice of one.
+        written = {"captioner": {rows[4]["id"]: "a blue square", rows[0]["id"]: "a red wall"}, "ocr": {}}
+        written["ocr"] = {rows[4]["id"]: "no entry", rows[7]["id"]: "square 5"}
+        for machine, texts in written.items():
+            table = folder / f"{machine}.csv"
+            table.write_text("id,text\n" + "".join(f"{own},{text}\n" for own, text in texts.items()))
+            call("index", "texts", folder / name, table, "--as", machine, "-q")
     return folder
 
 
-@pytest.fixture(params=["alone", "read"])
+@pytest.fixture(params=["alone", "read", "alone by machines", "by machines"])
 def engine(request: pytest.FixtureRequest, place: Path) -> Index:
     return open_index(place / request.param)
 
@@ -57,7 +67,13 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
         parts = engine._parts(view, query)[0]
         keys = view.keys("images").tolist()
         texts, images = view.owner_links()
-        own = {key: [int(t) for t, i in zip(texts, images, strict=True) if i == key] for key in keys}
+        linked = {key: [int(t) for t, i in zip(texts, images, strict=True) if i == key] for key in keys}
+        by_machines = {
+            row.key for row in view.rows("texts", keys=view.keys("texts").tolist()) if machine_of(row.metadata)
+        }
+        wordings = {row.key: row.text or "" for row in view.rows("texts", keys=view.keys("texts").tolist())}
+        own = {key: [text for text in some if text not in by_machines] for key, some in linked.items()}
+        theirs = {key: [text for text in some if text in by_machines] for key, some in linked.items()}
         totals = dict.fromkeys(keys, 0.0)
         found = view.rows("images", keys=keys)
         rows = {row.key: item_words(row.id, row.path, row.fields) for row in found}
@@ -71,13 +87,17 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
             if part.text is not None:
                 bm25 = dict(view.search_words("texts", part.text, top=None))
                 fields = dict(view.search_words("images", part.text, top=None))
-                raw |= {"texts": {}, "words": {}}
-                for key in keys:
-                    said = [view.vectors_in(gatherer.text_space, np.array([text]))[0][0, 0] for text in own[key]]
-                    # The soft maximum of the own texts, of temperature 0.1.
-                    shares = [math.exp(float(compared[0] @ v) / 0.1) for v in said]
-                    raw["texts"][key] = 0.1 * math.log(sum(shares) / len(shares)) if said else None
-                    raw["words"][key] = max((bm25.get(text, 0.0) for text in own[key]), default=None)
+                kinds = {"": own, "machine_": theirs} if by_machines else {"": own}
+                for kind, some in kinds.items():
+                    raw |= {f"{kind}texts": {}, f"{kind}words": {}}
+                    for key in keys:
+                        said = [view.vectors_in(gatherer.text_space, np.array([text]))[0][0, 0] for text in some[key]]
+                        # The soft maximum of the texts, of temperature 0.1.
+                        shares = [math.exp(float(compared[0] @ v) / 0.1) for v in said]
+                        raw[f"{kind}texts"][key] = 0.1 * math.log(sum(shares) / len(shares)) if said else None
+                        raw[f"{kind}words"][key] = max((bm25.get(text, 0.0) for text in some[key]), default=None)
+                    if not any(raw[f"{kind}words"].values()):
+                        del raw[f"{kind}words"]
                 if fields:
                     raw["fields"] = {key: fields.get(key, 0.0) for key in keys}
                 if has_encoder:
@@ -85,20 +105,21 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                     for key in keys:
                         lent, there = view.vectors_in("neighbours", np.array([key]))
                         raw["neighbours"][key] = float(part.sentence[0] @ lent[0, 0]) if there[0] else None
-                if not bm25:
-                    del raw["words"]
             if not part.readable:
-                raw = {name: raw[name] for name in raw if name != "pixels" and (has_encoder or name != "texts")}
-            first = next(name for name in ("texts", "words", "none") if name in [*raw, "none"])
+                raw = {name: raw[name] for name in raw if name != "pixels" and (has_encoder or "texts" not in name)}
+            first = next((name for name in ("texts", "words") if name in raw), None)
+            first_by_machines = next((name for name in ("machine_texts", "machine_words") if name in raw), None)
             scores = dict.fromkeys(keys, 0.0)
             for signal, values in raw.items():
                 known = [value for value in values.values() if value is not None]
                 mean, spread = float(np.mean(known)), float(np.std(known))
-                spread = max(spread, (max(known) - mean) / HIGHEST) if signal in ("words", "fields") else spread
+                spread = max(spread, (max(known) - mean) / HIGHEST) if signal in LEXICAL else spread
                 spread = spread if spread > 1e-9 * max(1, *map(abs, known)) else 1.0
-                asked = set(query_words(part.text or ""))
-                covered = max(len(asked & set(words(f"{rows[key]}"))) for key in keys) / max(1, len(asked))
-                rises = 1 + FULL_MATCH * covered**2 if signal == "fields" else 1.0
+                asked, rises = set(query_words(part.text or "")), 1.0
+                if signal in LEXICAL:
+                    said_by = {"words": own, "machine_words": theirs}.get(signal)
+                    said = [*rows.values()] if said_by is None else [wordings[t] for t in chain(*said_by.values())]
+                    rises = (max(len(asked & set(words(some))) for some in said) / len(asked)) ** 2
                 for key in keys:
                     value, bare = values[key], not own[key]
                     weights = {name: weight * rises for name, weight in (FIXED.bare if bare else FIXED.full).items()}
@@ -108,6 +129,8 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                         scores[key] += weights.get(signal, 0.0) * (value - mean) / spread
                     elif signal == first:
                         scores[key] += FIXED.without_texts
+                    elif signal == first_by_machines:
+                        scores[key] += FIXED.without_machine_texts
             factor = 1.0 if len(parts) == 1 else part.weight / float(np.std(list(scores.values())))
             totals = {key: totals[key] + factor * scores[key] for key in keys}
             if not part.readable and not has_encoder:  # Words alone leave out what has none of them.
@@ -231,7 +254,11 @@ def test_reason_names_the_text_and_the_field(engine: Index) -> None:
     for found in engine.search("a red square", explain=True, top=12):
         own = [reason for reason in found.reasons if reason.signal == "texts"]
         assert all(reason.text in found.captions for reason in own if reason.value is not None)
-        assert all(reason.value is not None for reason in own) == bool(found.captions)
+        by_people = [text for text in found.captions if not text.startswith("[")]
+        assert all(reason.value is not None for reason in own) == bool(by_people)
+        theirs = [reason for reason in found.reasons if reason.signal == "machine_texts" and reason.value is not None]
+        assert bool(theirs) == (len(by_people) < len(found.captions))
+        assert all(reason.text in found.captions and reason.label.startswith("machine text: [") for reason in theirs)
         if engine.store.manifest.encoder is not None:
             lent = [reason for reason in found.reasons if reason.signal == "neighbours"]
             assert all(reason.id != found.id and reason.text for reason in lent)

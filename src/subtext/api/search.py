@@ -141,8 +141,9 @@ def search(
     ] = None,
     explain: Annotated[bool, "Show what each signal adds to a score.", _RESULTS] = False,
     signals: Annotated[
-        tuple[Literal["pixels", "texts", "words", "fields", "neighbours"], ...],
-        "Evidence to use: pixels, own texts, their words, fields, texts of similar images; repeatable. Default: all.",
+        tuple[Literal["pixels", "texts", "words", "machine_texts", "machine_words", "fields", "neighbours"], ...],
+        "Evidence to use: pixels, own texts, their words, both of texts by machines, fields, texts of similar images; "
+        "repeatable. Default: all.",
         Metavar("SIGNAL"),
         _RANKING,
     ] = (),
@@ -209,8 +210,9 @@ def search(
         descending: With `order`, show the latest first.
         min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
         explain: Show what each signal adds to a score.
-        signals: Evidence to use: "pixels", "texts" of the image, their "words", "fields" (id, file name and metadata),
-            and "neighbours", the texts of similar images. Default: all.
+        signals: Evidence to use: "pixels", "texts" of the image, their "words", "machine_texts" and "machine_words" of
+            the texts that machines wrote, "fields" (id, file name and metadata), and "neighbours", the texts of
+            similar images. Default: all.
         hubness: Correct for items that are similar to nearly every query: "csls", "softmax".
         diversity: Rank near-duplicates lower: from 0 (no change) to 1.
         rerank: Run of a second model that re-ranks the results.

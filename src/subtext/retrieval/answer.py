@@ -32,6 +32,8 @@ SIGNAL_NAMES: dict[Signal, str] = {
     "pixels": "picture",
     "texts": "caption",
     "words": "keyword",
+    "machine_texts": "machine text",
+    "machine_words": "keyword of a machine text",
     "fields": "field",
     "neighbours": "captions of similar pictures",
 }

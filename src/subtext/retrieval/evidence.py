@@ -29,9 +29,9 @@ from subtext.retrieval.confidence import (
     percentile_of,
     sample,
 )
-from subtext.retrieval.ranker import LEXICAL, SIGNALS, Moments, Ranker, Signal, Weights
-from subtext.retrieval.stores.facets import item_words
-from subtext.retrieval.stores.item import Hits, Side, Space
+from subtext.retrieval.ranker import BY_MACHINES, LEXICAL, OWN, SIGNALS, Moments, Ranker, Signal, Weights
+from subtext.retrieval.stores.facets import Condition, item_words
+from subtext.retrieval.stores.item import MACHINE, MACHINES, Hits, Side, Space
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import query_words, words
 
@@ -40,11 +40,8 @@ MOST_WORDS = 256
 CANDIDATES = 10
 """Candidates of each signal per result, where not all items are scored."""
 LEAST_CANDIDATES = 200
-FULL_MATCH = 4.0
-"""Where the fields of an image have all words of a query, such as "1987-118", fields weigh 1 + so much times more;
-where they have a share, so much by its square. One word of a long sentence in a file name says little."""
 COVERING = 10
-"""Images with the best fields, by which it is told how many words of a query an image has."""
+"""Texts, or images by their fields, that match best, by which it is told how many words of a query one of them has."""
 
 SOFT = 0.1
 """Temperature of the soft maximum over the texts of an image, in cosine."""
@@ -88,7 +85,8 @@ class PartScores:
         factor: That all its amounts are multiplied by; 1 for a query of one part.
         values: Signal -> (N), NaN where an item lacks the signal.
         moments: Of each signal over the sample.
-        weights: Signal -> (N), multiplied by the factor.
+        shares: Signal of words -> the share of the words of the query that one item has; see `covered`.
+        weights: Signal -> (N), multiplied by the factor, and by the square of the share.
         amounts: Signal -> (N), what it adds to the scores.
     """
 
@@ -96,6 +94,7 @@ class PartScores:
     factor: float
     values: Mapping[Signal, Values]
     moments: Mapping[Signal, Moments]
+    shares: Mapping[Signal, float]
     weights: Mapping[Signal, Values]
     amounts: Mapping[Signal, Values]
 
@@ -187,14 +186,14 @@ class _Scale:
     Attributes:
         part: The part.
         moments: Of each signal that the part has.
-        rise: That fields are multiplied by.
+        shares: Of each signal of words; see `covered`.
         sample: (M) scores of the sample by this part.
         factor: That the part is multiplied by.
     """
 
     part: Part
     moments: Mapping[Signal, Moments]
-    rise: float
+    shares: Mapping[Signal, float]
     sample: Values
     factor: float = 1.0
 
@@ -215,17 +214,18 @@ class Gatherer:
         self.weights = weights
         self.wanted = signals
         self.sampled = sample(view, side, SAMPLES)
-        self._memo: dict[tuple[Side, str], Values] = {}
+        self._memo: dict[tuple[Side | Signal, str], Values] = {}
 
     @cached_property
     def text_space(self) -> Space:
         """Where texts are compared with texts."""
         return text_space(self.view)
 
-    @cached_property
-    def has_texts(self) -> bool:
-        """Whether images have texts (of texts: whether there are some)."""
-        return len(self.view.owner_links()[0]) > 0 if self.side == "images" else self.view.counts["texts"] > 0
+    def _has_texts(self, signal: Signal) -> bool:
+        """Whether images have texts that a signal is of (of texts: whether there are some, whoever wrote them)."""
+        if self.side == "images":
+            return len(self.own_texts(self.view.keys("images"), signal)[0]) > 0
+        return signal in OWN and self.view.counts["texts"] > 0
 
     def signals(self, part: Part) -> list[Signal]:
         """The signals that a part of a query has in this index.
@@ -234,19 +234,24 @@ class Gatherer:
             part: The part.
 
         Returns:
-            In the order of `SIGNALS`; "words" and "fields" only if an item has one of the words.
+            In the order of `SIGNALS`; those of words only if an item has one of the words.
         """
-        found: list[Signal] = ["pixels"] if part.readable and (part.text is None or self.side == "images") else []
-        if part.text is not None:
-            compared = part.sentence is not None if self.text_space == "sentences" else part.readable
-            found += ["texts"] if self.has_texts and compared else []
-            looks_up = self.has_texts and "words" in self.wanted
-            found += ["words"] if looks_up and self._matches("texts", part.text).any() else []
-            if self.side == "images":
-                found += ["fields"] if "fields" in self.wanted and self._matches("images", part.text).any() else []
-                near = part.sentence is not None and len(self.view.owners("neighbours")[0]) > 0
-                found += ["neighbours"] if near else []
-        return [signal for signal in found if signal in self.wanted]
+        if part.text is None:
+            return [signal for signal in self.wanted if signal == "pixels" and part.readable]
+        return [signal for signal in SIGNALS if signal in self.wanted and self._has(signal, part, part.text)]
+
+    def _has(self, signal: Signal, part: Part, text: str) -> bool:
+        """Whether a part of words has a signal in this index."""
+        if signal == "pixels":
+            return part.readable and self.side == "images"
+        if signal == "neighbours":
+            near = self.side == "images" and part.sentence is not None
+            return near and len(self.view.owners("neighbours")[0]) > 0
+        if signal in LEXICAL:
+            there = self.side == "images" if signal == "fields" else self._has_texts(signal)
+            return there and bool(self._matches(signal, text).any())
+        compared = part.sentence is not None if self.text_space == "sentences" else part.readable
+        return compared and self._has_texts(signal)
 
     def with_words(self, parts: Sequence[Part]) -> NDArray[np.int64] | None:
         """The items that have words of a query, where words are all that its positive parts have.
@@ -263,14 +268,15 @@ class Gatherer:
         found = [np.zeros(0, dtype=np.int64)]
         for part, signals in positive:
             for signal in signals:
-                side: Side = "images" if signal == "fields" else "texts"
-                keys = self.view.keys(side)[self._matches(side, part.text or "") > 0]
-                found.append(self._images_of(keys) if signal == "words" and self.side == "images" else keys)
+                found.append(self._owners(signal, self._best_matches(signal, part.text or "", None)))
         return np.unique(np.concatenate(found))
 
-    def _images_of(self, texts: NDArray[np.int64]) -> NDArray[np.int64]:
-        images, own = self.own_texts(self.view.keys("images"))
-        return images[np.isin(own, texts)]
+    def _owners(self, signal: Signal, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The items that some texts belong to; of fields, which are of images, these themselves."""
+        if self.side == "texts" or signal == "fields":
+            return keys
+        images, own = self.own_texts(self.view.keys("images"), signal)
+        return images[np.isin(own, keys)]
 
     def gather(
         self,
@@ -310,17 +316,15 @@ class Gatherer:
             for amount in amounts.values():
                 scores += amount
             background += scale.factor * scale.sample
-            gathered.append(PartScores(scale.part, scale.factor, values, scale.moments, weights, amounts))
+            gathered.append(PartScores(scale.part, scale.factor, values, scale.moments, scale.shares, weights, amounts))
         return ItemScores(keys, gathered, scores, background, self.view.exact_spaces)
 
     def _scale(self, part: Part) -> _Scale:
         """The moments of the signals of a part over the sample, and the scores of the sample by it."""
         values = {signal: self.values(signal, part, self.sampled) for signal in self.signals(part)}
         moments = {signal: self._moments(signal, part, own) for signal, own in values.items()}
-        rise = 1.0
-        if part.text is not None and "fields" in values:
-            rise = 1 + FULL_MATCH * self._covered(part.text) ** 2
-        scale = _Scale(part, moments, rise, np.zeros(len(self.sampled)))
+        shares = {signal: self._covered(signal, part.text or "") for signal in values if signal in LEXICAL}
+        scale = _Scale(part, moments, shares, np.zeros(len(self.sampled)))
         amounts = self._weighted(scale, values)[1].values()
         return replace(scale, sample=np.sum(list(amounts), axis=0)) if amounts else scale
 
@@ -338,7 +342,7 @@ class Gatherer:
         else:
             weights, amounts = self.weights.applied(deviations)
         for signal in weights:
-            factor = scale.factor * (scale.rise if signal == "fields" else 1.0)
+            factor = scale.factor * scale.shares.get(signal, 1.0) ** 2
             if factor != 1:
                 weights[signal], amounts[signal] = factor * weights[signal], factor * amounts[signal]
         return weights, amounts
@@ -396,9 +400,9 @@ class Gatherer:
         if self.side == "texts":
             return self._placed_in(self.text_space, compared)
         known, scores, errors = self.view.scores(self.text_space, compared)
-        own = self._best_of_all(self.text_space, known, scores, soft=True)
+        own = self._best_of_all(signal, self.text_space, known, scores, soft=True)
         # A soft maximum is off by no more than its scores, but for rounding.
-        own_errors = self._best_of_all(self.text_space, known, errors) + SOFT_ROUNDING
+        own_errors = self._best_of_all(signal, self.text_space, known, errors) + SOFT_ROUNDING
         return own, np.nan_to_num(own_errors, copy=False)
 
     def _placed_in(self, space: Space, vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -413,11 +417,12 @@ class Gatherer:
         own[self.view.cache[name]], own_errors[self.view.cache[name]] = scores, errors
         return own, own_errors
 
-    def _covered(self, text: str) -> float:
-        """The largest share of the words of a query that the fields of one image have, of those that match best."""
-        asked, best = set(query_words(text)), self._best_matches("images", text, COVERING).tolist()
-        said = [set(words(item_words(row.id, row.path, row.fields))) for row in self.view.rows("images", keys=best)]
-        return max((len(asked & own) for own in said), default=0) / max(1, len(asked))
+    def _covered(self, signal: Signal, text: str) -> float:
+        best = self._best_matches(signal, text, COVERING).tolist()
+        if signal != "fields":
+            return covered(text, [words(row.text or "") for row in self.view.rows("texts", keys=best)])
+        rows = self.view.rows("images", keys=best)
+        return covered(text, [words(item_words(row.id, row.path, row.fields)) for row in rows])
 
     def compared(self, part: Part) -> NDArray[np.float32] | None:
         """What a part is compared with texts by.
@@ -450,32 +455,32 @@ class Gatherer:
             return self._scores("neighbours", part.sentence, keys)
         assert part.text is not None
         if signal == "fields":
-            return self._matches("images", part.text)[self._rows("images", keys)]
-        if signal == "words":
-            return self._words(part.text, keys)
+            return self._matches(signal, part.text)[self._rows("images", keys)]
+        if signal in LEXICAL:
+            return self._words(signal, part.text, keys)
         compared = self.compared(part)
         assert compared is not None
         if self.side == "texts":
             return self._scores(self.text_space, compared, keys)
-        return self._of_best_texts(compared, keys)
+        return self._of_best_texts(signal, compared, keys)
 
-    def _of_best_texts(self, compared: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
-        """(N) scores of the best own text of images; NaN for an image without any."""
-        images, texts = self.own_texts(keys)
+    def _of_best_texts(self, signal: Signal, compared: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
+        """(N) scores of the best text of images that a signal is of; NaN for an image without any."""
+        images, texts = self.own_texts(keys, signal)
         own = np.unique(texts)
-        scores = self._scores(self.text_space, compared, own)
+        scores = self._scores(self.text_space, compared, own, of=signal)
         return best_of(images, scores[np.searchsorted(own, texts)], keys, soft=True)
 
     def _best_of_all(
-        self, space: Space, known: NDArray[np.int64], scores: NDArray[Any], *, soft: bool = False
+        self, signal: Signal, space: Space, known: NDArray[np.int64], scores: NDArray[Any], *, soft: bool = False
     ) -> NDArray[Any]:
-        """(N) score of the best own text of all images of the index; NaN for an image without any.
+        """(N) score of the best text of all images of the index that a signal is of; NaN for an image without any.
 
         Which rows of a space belong to which image does not depend on the query, and is kept.
         """
-        name, keys = f"rows of own texts in {space}", self.view.keys("images")
+        name, keys = f"rows of {_writers(signal)} in {space}", self.view.keys("images")
         if name not in self.view.cache:
-            images, texts = self.own_texts(keys)
+            images, texts = self.own_texts(keys, signal)
             rows = np.minimum(np.searchsorted(known, texts), max(len(known) - 1, 0))
             there = known[rows] == texts if len(known) else np.zeros(len(texts), dtype=np.bool_)
             owners = images[there]
@@ -487,14 +492,14 @@ class Gatherer:
             values[places] = best_in(scores[rows], starts, soft=soft)
         return values
 
-    def _words(self, text: str, keys: NDArray[np.int64]) -> Values:
+    def _words(self, signal: Signal, text: str, keys: NDArray[np.int64]) -> Values:
         """BM25 of the best text; 0 where no text has a word, NaN where an item has no text."""
-        scores = self._matches("texts", text)
+        scores = self._matches(signal, text)
         if self.side == "texts":
             return scores[self._rows("texts", keys)]
         if keys is self.view.keys("images"):
-            return self._best_of_all("texts", self.view.keys("texts"), scores)
-        images, texts = self.own_texts(keys)
+            return self._best_of_all(signal, "texts", self.view.keys("texts"), scores)
+        images, texts = self.own_texts(keys, signal)
         return best_of(images, scores[self._rows("texts", texts)], keys)
 
     def _rows(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.int64] | slice:
@@ -502,44 +507,64 @@ class Gatherer:
         every = self.view.keys(side)
         return slice(None) if keys is every else np.searchsorted(every, keys)
 
-    def _matches(self, side: Side, text: str) -> Values:
-        """(N) BM25 of all items of a side; 0 for those that have no word of a text."""
-        name = side, text
-        if name not in self._memo:
+    def _matches(self, signal: Signal, text: str) -> Values:
+        """(N) BM25 of all texts, of fields of images; 0 for those without a word, and for texts of other writers."""
+        if (signal, text) in self._memo:
+            return self._memo[signal, text]
+        side: Side = "images" if signal == "fields" else "texts"
+        if (side, text) not in self._memo:
             asked = " ".join(list(dict.fromkeys(query_words(text)))[:MOST_WORDS])
-            self._memo[name] = self.view.word_scores(side, asked)
-        return self._memo[name]
+            self._memo[side, text] = self.view.word_scores(side, asked)
+        scores = self._memo[side, text]
+        if self.side == "images" and side == "texts" and len(self.machine_texts):
+            by_machines = np.zeros(len(scores), dtype=np.bool_)
+            by_machines[np.searchsorted(self.view.keys("texts"), self.machine_texts)] = True
+            scores = np.where(by_machines == (signal in BY_MACHINES), scores, 0.0)
+        self._memo[signal, text] = scores
+        return scores
 
-    def _best_matches(self, side: Side, text: str, count: int) -> NDArray[np.int64]:
-        """Keys of the items of a side that have the words best, best first."""
-        scores = self._matches(side, text)
+    def _best_matches(self, signal: Signal, text: str, count: int | None) -> NDArray[np.int64]:
+        """Keys of the items that have the words best, best first; None for all."""
+        scores = self._matches(signal, text)
         rows = np.flatnonzero(scores)
-        if len(rows) > count:
+        if count is not None and len(rows) > count:
             rows = rows[np.argpartition(-scores[rows], count)[:count]]
-        return self.view.keys(side)[rows[np.lexsort((rows, -scores[rows]))]]
+        return self.view.keys("images" if signal == "fields" else "texts")[rows[np.lexsort((rows, -scores[rows]))]]
 
-    def own_texts(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The texts of some images.
+    @cached_property
+    def machine_texts(self) -> NDArray[np.int64]:
+        """(M) int64 keys of the texts that machines wrote, ascending."""
+        if MACHINE not in self.view.cache:
+            self.view.cache[MACHINE] = self.view.select("texts", [Condition(MACHINE, "in", MACHINES)])
+        found: NDArray[np.int64] = self.view.cache[MACHINE]
+        return found
+
+    def own_texts(
+        self, keys: NDArray[np.int64], signal: Signal = "texts"
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The texts of some images that a signal is of.
 
         Args:
             keys: Of images, ascending.
+            signal: One of `OWN` for those of people, or of `BY_MACHINES`.
 
         Returns:
             (M) keys of images, ascending, and (M) of their texts.
         """
-        cache = self.view.cache
-        if "links by image" not in cache:
+        cache, writers = self.view.cache, _writers(signal)
+        if f"links of {writers}" not in cache:
             texts, images = self.view.owner_links()
-            order = np.argsort(images, kind="stable")
-            cache["links by image"] = images[order], texts[order]
-        images, texts = cache["links by image"]
+            chosen = np.isin(texts, self.machine_texts, invert=signal not in BY_MACHINES)
+            order = np.argsort(images[chosen], kind="stable")
+            cache[f"links of {writers}"] = images[chosen][order], texts[chosen][order]
+        images, texts = cache[f"links of {writers}"]
         if len(keys) == self.view.counts["images"]:
             return images, texts
         if keys is not self.sampled:
             return self._own_texts(keys, images, texts)
-        if "texts of the sample" not in cache:
-            cache["texts of the sample"] = self._own_texts(keys, images, texts)
-        return cache["texts of the sample"]
+        if f"{writers} of the sample" not in cache:
+            cache[f"{writers} of the sample"] = self._own_texts(keys, images, texts)
+        return cache[f"{writers} of the sample"]
 
     @staticmethod
     def _own_texts(
@@ -551,9 +576,11 @@ class Gatherer:
         rows = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         return images[rows], texts[rows]
 
-    def _scores(self, space: Space, vectors: NDArray[np.float32], keys: NDArray[np.int64]) -> Values:
+    def _scores(
+        self, space: Space, vectors: NDArray[np.float32], keys: NDArray[np.int64], *, of: Signal = "texts"
+    ) -> Values:
         """(N) best inner products of items in a space; NaN for an item that has no row there."""
-        held, rows, there = self._held(space)
+        held, rows, there = self._held(space, of)
         if np.array_equal(keys, held):
             return np.where(there, best_products(vectors[None], rows)[0], np.nan).astype(np.float64)
         values = np.full(len(keys), np.nan)
@@ -568,12 +595,12 @@ class Gatherer:
             values[chosen] = np.where(own_there, products.max(axis=(1, 2), initial=-np.inf), np.nan)
         return values
 
-    def _held(self, space: Space) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+    def _held(self, space: Space, signal: Signal) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
         """Keys, vectors and flags of what the sample has in a space: every query is standardised over it."""
-        name = f"sample of {self.side} in {space}"
+        of_texts = self.side == "images" and space == self.text_space
+        name = f"sample of {self.side} in {space}{f', {_writers(signal)}' if of_texts else ''}"
         if name not in self.view.cache:
-            of_texts = self.side == "images" and space == self.text_space
-            keys = np.unique(self.own_texts(self.sampled)[1]) if of_texts else self.sampled
+            keys = np.unique(self.own_texts(self.sampled, signal)[1]) if of_texts else self.sampled
             self.view.cache[name] = keys, *self.view.vectors_in(space, keys)
         held: tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]] = self.view.cache[name]
         return held
@@ -582,18 +609,22 @@ class Gatherer:
         """The moments of a signal over the sample."""
         best = -np.inf
         if signal in LEXICAL and part.text is not None:
-            best = float(self._matches("texts" if signal == "words" else "images", part.text).max(initial=-np.inf))
+            best = float(self._matches(signal, part.text).max(initial=-np.inf))
         return Moments.of(values, best=best)
 
     def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """The best items of each signal of the positive parts."""
         view, depth = self.view, max(LEAST_CANDIDATES, CANDIDATES * count)
         found = [np.zeros(0, dtype=np.int64)]
-        images, texts = self.own_texts(view.keys("images")) if self.side == "images" else (found[0], found[0])
-        own = None if among is None else np.unique(texts[np.isin(images, among)]) if self.side == "images" else among
 
-        def owners(of: NDArray[np.int64]) -> NDArray[np.int64]:
-            return images[np.isin(texts, of)] if self.side == "images" else of
+        def limits(signal: Signal) -> NDArray[np.int64] | None:
+            """What a signal may find: rows of its own items, of writers and of images."""
+            if self.side == "texts" or signal not in (*OWN, *BY_MACHINES):
+                return among
+            if among is None and not len(self.machine_texts):
+                return None
+            images, texts = self.own_texts(view.keys("images"), signal)
+            return np.unique(texts if among is None else texts[np.isin(images, among)])
 
         for part in parts:
             if part.weight <= 0:
@@ -604,16 +635,37 @@ class Gatherer:
                 elif signal == "neighbours" and part.sentence is not None:
                     hits = view.nearest_in("neighbours", part.sentence[None], top=depth, among=among)[0]
                     found.append(hits.keys)
-                elif signal == "texts" and (compared := self.compared(part)) is not None:
-                    found.append(owners(view.nearest_in(self.text_space, compared[None], top=depth, among=own)[0].keys))
+                elif signal not in LEXICAL and (compared := self.compared(part)) is not None:
+                    hits = view.nearest_in(self.text_space, compared[None], top=depth, among=limits(signal))[0]
+                    found.append(self._owners(signal, hits.keys))
                 elif part.text is not None:
-                    side: Side = "texts" if signal == "words" else "images"
-                    matches = self._best_matches(side, part.text, view.counts[side])
-                    limits = own if signal == "words" else among
-                    matches = (matches if limits is None else matches[np.isin(matches, limits)])[:depth]
-                    found.append(owners(matches) if signal == "words" else matches)
+                    matches, own = self._best_matches(signal, part.text, None), limits(signal)
+                    matches = (matches if own is None else matches[np.isin(matches, own)])[:depth]
+                    found.append(self._owners(signal, matches))
         keys = np.unique(np.concatenate(found))
         return keys if among is None else keys[np.isin(keys, among)]
+
+
+def covered(query: str, said: Sequence[Sequence[str]]) -> float:
+    """The largest share of the words of a query that one text has.
+
+    Args:
+        query: Its words.
+        said: The words of some texts.
+
+    Returns:
+        A number from 0 to 1; 0 for no texts.
+
+    Example:
+        >>> covered("a bird that flies", [["bird"], ["a", "bird"]])
+        0.5
+    """
+    asked = set(query_words(query))
+    return max((len(asked.intersection(own)) for own in said), default=0) / max(1, len(asked))
+
+
+def _writers(signal: Signal) -> str:
+    return "texts by machines" if signal in BY_MACHINES else "texts by people"
 
 
 def judge_evidence(view: View, ranker: Ranker, scored: ItemScores, background: Background) -> Judgement | None:

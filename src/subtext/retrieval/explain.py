@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from subtext.retrieval.answer import Reason
 from subtext.retrieval.confidence import best_products
 from subtext.retrieval.evidence import Gatherer, ItemScores, Part, PartScores
-from subtext.retrieval.stores.item import Side, StoredRow
-from subtext.retrieval.stores.store import View
+from subtext.retrieval.ranker import BY_MACHINES, OWN, Signal
+from subtext.retrieval.stores.item import StoredRow
 from subtext.retrieval.words import query_words, words
 
 SHOWN = 3
@@ -36,9 +36,14 @@ def explain(gatherer: Gatherer, scored: ItemScores, keys: NDArray[np.int64]) -> 
     items = {row.key: row for row in view.rows(side, keys=keys.tolist())}
     reasons: list[list[Reason]] = [[] for _ in places]
     for part in scored.parts:
-        lent = _lent_texts(gatherer, part.part, keys) if "neighbours" in part.values else {}
-        own = _own_texts(gatherer, part.part, keys) if side == "images" and "texts" in part.values else {}
-        said = _own_words(view, side, part.part, keys) if "words" in part.values else {}
+        named = dict[Signal, dict[int, dict[str, Any]]]()
+        for signal in part.values:
+            if signal == "neighbours":
+                named[signal] = _lent_texts(gatherer, part.part, keys)
+            elif signal in ("words", "machine_words"):
+                named[signal] = _own_words(gatherer, signal, part.part, keys)
+            elif signal in (*OWN, *BY_MACHINES) and side == "images":
+                named[signal] = _own_texts(gatherer, signal, part.part, keys)
         for number, place in enumerate(places):
             key = int(keys[number])
             for reason in _amounts(part, place):
@@ -46,7 +51,7 @@ def explain(gatherer: Gatherer, scored: ItemScores, keys: NDArray[np.int64]) -> 
                 if reason.value is not None and reason.signal == "fields":
                     about = _fields(items[key], part.part.text or "")
                 elif reason.value is not None:
-                    about = {"texts": own, "words": said, "neighbours": lent}.get(reason.signal, {}).get(key, {})
+                    about = named.get(reason.signal, {}).get(key, {})
                 reasons[number].append(replace(reason, **about))
     return [with_shares(own) for own in reasons]
 
@@ -101,10 +106,17 @@ def _amounts(part: PartScores, place: int) -> list[Reason]:
     return found
 
 
-def _own_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
+def _texts_of(gatherer: Gatherer, signal: Signal, keys: NDArray[np.int64]) -> dict[int, list[int]]:
+    """Key of an image -> keys of its texts that a signal is of."""
+    found: dict[int, list[int]] = {}
+    for image, text in zip(*(own.tolist() for own in gatherer.own_texts(np.unique(keys), signal)), strict=True):
+        found.setdefault(image, []).append(text)
+    return found
+
+
+def _own_texts(gatherer: Gatherer, signal: Signal, part: Part, keys: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
     """Key of an image -> its best text, by vectors; where they are missing, the first."""
-    view = gatherer.view
-    partners = view.partners("images", keys)
+    view, partners = gatherer.view, _texts_of(gatherer, signal, keys)
     texts = sorted({key for own in partners.values() for key in own})
     scores = _text_scores(gatherer, part, texts)
     rows = {row.key: row for row in view.rows("texts", keys=texts)}
@@ -112,9 +124,11 @@ def _own_texts(gatherer: Gatherer, part: Part, keys: NDArray[np.int64]) -> dict[
     return {image: {"id": rows[key].id, "text": rows[key].shown} for image, key in best.items()}
 
 
-def _own_words(view: View, side: Side, part: Part, keys: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
+def _own_words(gatherer: Gatherer, signal: Signal, part: Part, keys: NDArray[np.int64]) -> dict[int, dict[str, Any]]:
     """Key of an item -> the words of a query that its texts have."""
-    partners = view.partners("images", keys) if side == "images" else {key: [key] for key in keys.tolist()}
+    view, partners = gatherer.view, {key: [key] for key in keys.tolist()}
+    if gatherer.side == "images":
+        partners = _texts_of(gatherer, signal, keys)
     texts = sorted({key for own in partners.values() for key in own})
     rows = {row.key: set(words(row.text or "")) for row in view.rows("texts", keys=texts)}
     asked = list(dict.fromkeys(query_words(part.text or "")))

@@ -36,7 +36,7 @@ from subtext.retrieval.query import (
     suggest_words,
     texts_of,
 )
-from subtext.retrieval.ranker import FIXED, SIGNALS, Ranker, Signal, stored_ranker
+from subtext.retrieval.ranker import FIXED, LEXICAL, SIGNALS, Ranker, Signal, stored_ranker
 from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.facets import Condition, earliest, place_of
 from subtext.retrieval.stores.item import SIDES, Hits, Side, require_directions
@@ -343,7 +343,7 @@ class Index:
         doubtful = [word for word, is_known in (vocabulary or {}).items() if not is_known]
         with self.store.reading() as view:
             confidence, ranker = Confidence(view), stored_ranker(view)
-            looks_up = not query.signals or {"words", "fields"}.intersection(query.signals)
+            looks_up = not query.signals or set(LEXICAL).intersection(query.signals)
             exact, notes = exact_words(view, query.phrases, [*doubtful, *rare]) if looks_up else ((), ())
             if foreign := self._foreign(query):
                 query, note = self._without_foreign(view, query, foreign)
@@ -523,8 +523,8 @@ class Index:
         encoder = manifest.encoder
         read = encoder is not None and bool(encoder.languages) and not is_foreign(language, encoder.languages)
         has_words = _has_words(view, query, text)
-        decide: tuple[Signal, ...] = ("words", "fields") if has_words else ()
-        decide = ("texts", "words", "fields", "neighbours") if read else decide
+        decide: tuple[Signal, ...] = LEXICAL if has_words else ()
+        decide = tuple(signal for signal in SIGNALS if signal != "pixels") if read else decide
         note = foreign_note(language, manifest.languages, by_encoder=read, by_words=has_words)
         return replace(query, signals=decide), note
 

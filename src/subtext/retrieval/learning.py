@@ -31,11 +31,13 @@ from subtext.retrieval.confidence import (
     fit_direction,
     sample,
 )
-from subtext.retrieval.evidence import Gatherer, Values, best_in, best_of
+from subtext.retrieval.evidence import COVERING, Gatherer, Values, best_in, best_of, covered
 from subtext.retrieval.made_queries import taken_out
 from subtext.retrieval.ranker import (
+    BY_MACHINES,
     FIXED,
     LEXICAL,
+    OWN,
     SIGNALS,
     FitName,
     Moments,
@@ -146,7 +148,8 @@ class Trials:
 
     Attributes:
         keys: (K) of the images, ascending.
-        deviations: Signal -> (Q K) standard deviations above the mean; NaN where an image lacks the signal.
+        deviations: Signal -> (Q K) standard deviations above the mean, of words as `ranker` weighs them; NaN where an
+            image lacks the signal.
         allowed: (Q K) images that the trial chooses among.
         truth: (Q) rows of the right images.
         learnt: (K) whether the model was trained on the image.
@@ -272,8 +275,9 @@ def run_trials(
     sentence_vectors = None if models.encoder is None else models.encoder(queries)[:, None]
     values: dict[Signal, Values] = {"pixels": best_products(vectors, view.vectors("images", keys)).astype(np.float64)}
     owners, text_keys = gatherer.own_texts(keys)
-    own_keys = np.unique(text_keys)
-    rows = np.searchsorted(own_keys, text_keys)
+    machine_owners, machine_keys = gatherer.own_texts(keys, "machine_texts")
+    own_keys = np.union1d(text_keys, machine_keys)
+    rows, machine_rows = np.searchsorted(own_keys, text_keys), np.searchsorted(own_keys, machine_keys)
     space = gatherer.text_space
     asked = vectors if sentence_vectors is None or space == "texts" else sentence_vectors
     own_vectors, has_vector = view.vectors_in(space, own_keys)
@@ -283,11 +287,14 @@ def run_trials(
     rests = [trial.rest or "" for trial in trials]
     by_model = models.encoder is None or space == "texts"
     rest_vectors = models.model(rests) if by_model or models.encoder is None else models.encoder(rests)[:, None]
-    values["texts"], values["words"] = np.full(shape, np.nan), np.full(shape, np.nan)
+    there: tuple[Signal, ...] = (*OWN, *BY_MACHINES) if len(machine_keys) else OWN
+    values |= {signal: np.full(shape, np.nan) for signal in there}
     allowed = np.ones(shape, dtype=np.bool_)
     # As many right images lack texts as images do.
     bare = 1 - len(np.unique(owners)) / max(1, len(keys))
     chances = draw.uniform(np.arange(len(trials)), seed=seed, epoch=0, purpose="ranker: without texts")[:, 0]
+    places, spelled = np.searchsorted(keys, owners), [spaced(texts[key]).split() for key in own_keys.tolist()]
+    shares = {signal: np.zeros(len(trials)) for signal in there if signal in LEXICAL}
     for number, trial in enumerate(trials):
         right = truth[number]
         said = counted.scores(trial.query)
@@ -296,23 +303,35 @@ def run_trials(
         source = counted.score(trial.query, spaced(trial.source))
         allowed[number] = ~(values["words"][number] >= AS_MUCH * source) if source > 0 else True
         allowed[number, right] = True
-        kept = np.searchsorted(own_keys, trial.kept)
+        if len(machine_keys):
+            values["machine_texts"][number] = best_of(machine_owners, compared[number][machine_rows], keys, soft=True)
+            values["machine_words"][number] = best_of(machine_owners, said[machine_rows], keys)
+            best = machine_rows[np.argsort(-said[machine_rows], kind="stable")[:COVERING]]
+            shares["machine_words"][number] = covered(trial.query, [spelled[row] for row in best.tolist()])
+        kept = np.searchsorted(own_keys, np.intersect1d(trial.kept, text_keys))
         left = [(compared[number, row], said[row]) for row in kept.tolist()]
         if trial.rest:
             own = best_products(asked[number : number + 1], rest_vectors[number : number + 1])[0, 0]
             left.append((float(own), counted.score(trial.query, spaced(trial.rest))))
         if hide_texts and chances[number] < bare:
             left = []
+        # What is hidden from the trial, and from its image, has none of its words.
+        others = rows[allowed[number, places] & (places != right)]
+        best = others[np.argsort(-said[others], kind="stable")[:COVERING]]
+        its_own = [*(spelled[row] for row in kept.tolist()), spaced(trial.rest or "").split()] if left else []
+        shares["words"][number] = covered(trial.query, [*(spelled[row] for row in best.tolist()), *its_own])
         none, first = np.full(2, np.nan), np.zeros(1, dtype=np.int64)
         cosines, shared = np.array(left).T if left else none[:, None]
         known = cosines[~np.isnan(cosines)]
         values["texts"][number, right] = best_in(known, first, soft=True)[0] if len(known) else np.nan
         values["words"][number, right] = best_in(shared, first)[0]
     if sentence_vectors is not None and len(view.owners("neighbours")[0]):
-        lent, there = view.vectors_in("neighbours", keys)
-        values["neighbours"] = np.where(there, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
+        lent, has_lent = view.vectors_in("neighbours", keys)
+        values["neighbours"] = np.where(has_lent, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
     learnt = np.array([_is_learnt(item, used) for item in view.items("images", keys)])
-    return Trials(keys, {s: _standardised(s, values[s]) for s in SIGNALS if s in values}, allowed, truth, learnt)
+    deviations = {signal: _standardised(signal, values[signal]) for signal in SIGNALS if signal in values}
+    deviations |= {signal: deviations[signal] * share[:, None] ** 2 for signal, share in shares.items()}
+    return Trials(keys, deviations, allowed, truth, learnt)
 
 
 def _standardised(signal: Signal, values: Values) -> Values:

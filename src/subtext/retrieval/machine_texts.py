@@ -1,14 +1,13 @@
 """Texts of images that a machine wrote, as an index keeps them: rows of texts that say so (`stores.item.MACHINE`).
 
-They are searched like the other texts and shown behind what wrote them. No training reads them: a training reads a data
-set, and they lie in the index alone.
+They are signals of their own in a search (`ranker.BY_MACHINES`), and are shown behind what wrote them. No training
+reads them: a training reads a data set, and they lie in the index alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,6 @@ from subtext.retrieval.stores.item import (
     machine_of,
 )
 from subtext.retrieval.stores.store import Store, View, Writer
-
-Machine = Literal["ocr", "captioner"]
 
 
 def put_machine_texts(writer: Writer, model: Model, texts: Mapping[str, Sequence[str]], machine: str) -> int:

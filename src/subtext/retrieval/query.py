@@ -60,8 +60,7 @@ class Query:
             "possible" fulfil it, or those that do for "certain".
         order: A metadata field with dates. The best `top` results are shown in its order, the undated ones last.
         descending: The latest date comes first.
-        signals: The evidence to use, of "pixels", "texts", "words", "fields" and "neighbours" (see `retrieval.ranker`).
-            Empty for all that the index has.
+        signals: The evidence to use, of the names in `retrieval.ranker`. Empty for all that the index has.
         hubness: Correction for items that are similar to nearly every query: "csls" (Lample et al. 2018), or the
             inverted "softmax" (Smith et al. 2017).
         diversity: From 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance).

@@ -1,17 +1,23 @@
 """The ranker of an index: how much each kind of evidence counts, learnt from the archive itself.
 
-An item has up to five signals for a query, each a number that is larger where the item fits better:
+An item has up to seven signals for a query, each a number that is larger where the item fits better:
 
-    pixels      the model's score of the image and the query
-    texts       the score of its best text, by the sentence encoder, or by the model where the index has no encoder
-    words       words of the query in its best text (BM25)
-    fields      words of the query in its id, file name and metadata (BM25)
-    neighbours  the texts of the images that look like it, by the sentence encoder
+    pixels         the model's score of the image and the query
+    texts          the score of its best text, by the sentence encoder, or by the model where the index has no encoder
+    words          words of the query in its best text (BM25)
+    machine_texts  as texts, of the texts that machines wrote, which are not among the texts above
+    machine_words  as words, of these
+    fields         words of the query in its id, file name and metadata (BM25)
+    neighbours     the texts of the images that look like it, by the sentence encoder
 
 Signals have different units. So each is expressed in standard deviations above its mean over a fixed sample of the
 index, for this query. The score of an item is the weighted sum of these deviations. An item may lack a signal. One
 without texts gets a constant in place of its texts and words, and its other signals weigh more; both are learnt. (Zero
 would be the mean, which lifts it above half of all items with texts.)
+
+The deviations of words and fields are multiplied by c^2, where c is the share of the words of the query that one text
+has, of those that match best, or the fields of one image. The best item is some deviations above the mean for any query
+that has a rare word, whether this is all of the query, as "1987-118", or one word of an idiom.
 
 The weights maximise the likelihood that the right item is chosen among all, for queries whose item is known: a
 multinomial logit (McFadden 1974), with an L2 penalty, and without negative weights.
@@ -35,13 +41,15 @@ from subtext.retrieval.stores.item import SIDES, Change, Side
 from subtext.retrieval.stores.store import View, Writer
 from subtext.version import FORMAT, require_format
 
-Signal = Literal["pixels", "texts", "words", "fields", "neighbours"]
+Signal = Literal["pixels", "texts", "words", "machine_texts", "machine_words", "fields", "neighbours"]
 SIGNALS: tuple[Signal, ...] = get_args(Signal)
 OWN: tuple[Signal, ...] = ("texts", "words")
 """Signals of an image's own texts: it has all of them or none."""
+BY_MACHINES: tuple[Signal, ...] = ("machine_texts", "machine_words")
+"""Signals of its texts that machines wrote, likewise."""
 FitName = Literal["fixed weights", "made queries", "given pairs", "everyday captions"]
 """What taught the weights. Everyday captions teach none: they say what fits on a bare folder, see `everyday`."""
-LEXICAL: tuple[Signal, ...] = ("words", "fields")
+LEXICAL: tuple[Signal, ...] = ("words", "machine_words", "fields")
 """Signals that most items have none of: their values are 0."""
 HIGHEST = 8.0
 """Standard deviations that the best item may be above the mean by a signal of words."""
@@ -167,12 +175,14 @@ class Weights:
         bare: Signal -> weight, for an image without texts.
         without_texts: In place of the signals of its texts, for an image without any.
         without_neighbours: In place of the signal, for an image without neighbours that have texts.
+        without_machine_texts: In place of the signals of its texts by machines, for an image without any.
     """
 
     full: Mapping[Signal, float]
     bare: Mapping[Signal, float]
     without_texts: float = 0.0
     without_neighbours: float = 0.0
+    without_machine_texts: float = 0.0
 
     def applied(
         self, deviations: Mapping[Signal, NDArray[Any]]
@@ -184,10 +194,13 @@ class Weights:
 
         Returns:
             Signal -> weights, and signal -> amounts, of the same shape. The first signal of an image's own texts has
-            the constant of an image that has none.
+            the constant of an image that has none, and the first of its texts by machines that of one without these.
         """
         own = [signal for signal in OWN if signal in deviations]
         bare = np.isnan(deviations[own[0]]) if own else None
+        constants = {"neighbours": self.without_neighbours}
+        for kind, constant in ((OWN, self.without_texts), (BY_MACHINES, self.without_machine_texts)):
+            constants |= dict.fromkeys([own for own in kind if own in deviations][:1], constant)
         weights, amounts = dict[Signal, NDArray[Any]](), dict[Signal, NDArray[Any]]()
         for signal, values in deviations.items():
             lacks = np.isnan(values)
@@ -195,10 +208,7 @@ class Weights:
             if bare is not None and signal not in OWN:
                 weight[bare] = self.bare.get(signal, 0.0)
             amount = weight * values
-            constant = {"neighbours": self.without_neighbours, "texts": self.without_texts}.get(signal, 0.0)
-            if signal == "words" and own == ["words"]:
-                constant = self.without_texts
-            amount[lacks] = constant
+            amount[lacks] = constants.get(signal, 0.0)
             weights[signal], amounts[signal] = weight, amount
         return weights, amounts
 
@@ -216,8 +226,16 @@ class Weights:
 
 
 FIXED = Weights(
-    full={"pixels": 0.3, "texts": 1.0, "words": 0.4, "fields": 0.4, "neighbours": 0.15},
-    bare={"pixels": 1.0, "fields": 0.4, "neighbours": 0.6},
+    full={
+        "pixels": 0.3,
+        "texts": 1.0,
+        "words": 0.8,
+        "machine_texts": 0.5,
+        "machine_words": 0.4,
+        "fields": 2.0,
+        "neighbours": 0.15,
+    },
+    bare={"pixels": 1.0, "machine_texts": 0.8, "machine_words": 0.6, "fields": 2.0, "neighbours": 0.6},
     without_texts=1.5,
 )
 """Where an archive has too few texts to learn from."""
@@ -248,14 +266,16 @@ def design(
     if bare.any():
         columns.append(bare.astype(np.float64))
         names.append(("without_texts", own[0]))
-    if "neighbours" in deviations and (alone := np.isnan(deviations["neighbours"])).any():
-        columns.append(alone.astype(np.float64))
-        names.append(("without_neighbours", "neighbours"))
+    by_machines = [signal for signal in BY_MACHINES if signal in deviations][:1]
+    for name, signal in (("neighbours", "neighbours"), *(("machine_texts", signal) for signal in by_machines)):
+        if signal in deviations and (alone := np.isnan(deviations[signal])).any():
+            columns.append(alone.astype(np.float64))
+            names.append((f"without_{name}", signal))
     return np.stack(columns, axis=-1), names, [row for row, (kind, _) in enumerate(names) if kind.startswith("without")]
 
 
 TAUGHT = 30
-"""Queries whose image has texts, or has none, below which they teach nothing of such images."""
+"""Queries whose image has texts, has none, or has some by machines, below which they teach nothing of such images."""
 
 
 def learn(
@@ -284,10 +304,13 @@ def learn(
         The weights. Fields weigh at least as much as words: no query that is made of texts teaches what an inventory
         number is worth.
     """
+    rows = np.arange(len(truth))
+    for signal in BY_MACHINES:
+        if signal in deviations and (~np.isnan(deviations[signal][rows, truth])).sum() < TAUGHT:
+            held = (*held, signal)
     taught = {signal: values for signal, values in deviations.items() if signal not in held}
     own = [signal for signal in OWN if signal in deviations]
     bare = np.isnan(deviations[own[0]]) if own else np.zeros(allowed.shape, dtype=np.bool_)
-    rows = np.arange(len(truth))
     right_bare = bare[rows, truth]
     counts = {"full": int((~right_bare).sum()), "bare": int(right_bare.sum())}
     # Of two kinds of images that are both there, the one that teaches nothing.
@@ -322,6 +345,8 @@ def learn(
         bare_weights = {signal: scale * FIXED.bare[signal] for signal in deviations if signal in FIXED.bare}
         constants["without_texts"] = scale * FIXED.without_texts
     full |= {signal: scale * FIXED.full[signal] for signal in held if signal in deviations}
+    if set(held) & set(BY_MACHINES):
+        constants["without_machine_texts"] = scale * FIXED.without_machine_texts
     bare_weights |= {signal: scale * FIXED.bare[signal] for signal in held if signal in deviations}
     full |= {signal: max(full.get(signal, 0.0), scale * FIXED.full[signal]) for signal in least}
     full["fields"] = max(full.get("words", 0.0), scale * FIXED.full["fields"])

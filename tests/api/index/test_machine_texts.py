@@ -56,7 +56,7 @@ def test_texts_of_machines_are_searched_shown_and_kept(place: tuple[str, Path], 
     told = call("index", "texts", address, file, "--as", "ocr", "-q").stdout
     assert "2 texts by ocr put in, of 2 images" in told and "1 image of signs.csv not in the index" in told
     index = open_index(address)
-    (hit,) = index.search("Xanadu", top=1, signals=["words"])
+    (hit,) = index.search("Xanadu", top=1, signals=["machine_words"])
     assert hit.id == "red" and hit.captions == ["a red square", "ein Quadrat, red", "[ocr] Bakery Xanadu"]
     (text,) = index.search("Xanadu", target="texts", top=1, signals=["words"])
     assert text.captions == ["[ocr] Bakery Xanadu"] and text.metadata[MACHINE] == "ocr"
@@ -77,7 +77,7 @@ def test_texts_of_machines_are_searched_shown_and_kept(place: tuple[str, Path], 
     moved = open_index(address)
     vector = moved._embed_texts(["one way"])[0]
     assert moved.vectors_of("texts", "ocr:blue") == pytest.approx(vector, abs=1e-5)
-    assert [hit.id for hit in moved.search("Xanadu", top=1, signals=["words"])] == ["red"]
+    assert [hit.id for hit in moved.search("Xanadu", top=1, signals=["machine_words"])] == ["red"]
     if not is_address(address):
         subtext.backup_index(address, tmp_path / "backup")
         subtext.restore_index(tmp_path / "backup", tmp_path / "restored")

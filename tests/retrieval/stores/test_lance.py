@@ -28,12 +28,12 @@ from pyarrow import fs
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval import index_files
 from subtext.retrieval.condition import matching, parse
-from subtext.retrieval.manifest import checksum
+from subtext.retrieval.manifest import EncoderRecord, checksum
 from subtext.retrieval.stores import lance
 from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.stores.item import SPACES, Change, DerivedRow, IndexEntry
 from subtext.retrieval.stores.lance import LanceStore
-from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.registry import create_store, open_store
 from subtext.retrieval.verification import damage, verify
 
 QUERIES = stored_items.vectors(range(1000, 1004), 1)
@@ -1198,3 +1198,56 @@ def test_attack_of_a_disk_that_fills_up(tmp_path: Path) -> None:
                 verb(writer)
     finally:
         subprocess.run(["umount", "--lazy", tmp_path], check=True)
+
+
+def test_sentences_are_searched_by_lists_of_their_own(tmp_path: Path) -> None:
+    """Lists of the sentence encoder's vectors find nearly what a comparison of all finds, also of later texts."""
+    width, random_ = 6, np.random.default_rng(5)
+    encoder = EncoderRecord("starter", "e" * 32, width, ("en",))
+    store = create_store(f"lance://{tmp_path / 'index'}", replace(stored_items.manifest(60), encoder=encoder))
+
+    def put(numbers: range) -> None:
+        drawn = random_.standard_normal((len(numbers), width)).astype(np.float32)
+        drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+        images = [IndexEntry(f"p{n}", b"p%d" % n, path=f"{n}.png") for n in numbers]
+        texts = [IndexEntry(f"t{n}", b"t%d" % n, text=f"text {n}") for n in numbers]
+        links = [(f"p{n}", f"t{n}") for n in numbers]
+        rows = {f"t{n}": DerivedRow(row) for n, row in zip(numbers, drawn, strict=True)}
+        lent = {f"p{n}": DerivedRow(row, farthest=-np.inf) for n, row in zip(numbers, -drawn, strict=True)}
+        with store.writing("add") as writer:
+            writer.put(Change("images", images, stored_items.vectors(numbers, 2)))
+            vectors = stored_items.vectors(numbers, 1)
+            writer.put(Change("texts", texts, vectors, links=links, derived={"sentences": rows}))
+            writer.apply(Change(derived={"neighbours": lent}))
+
+    put(range(400))
+    with store.writing("compact") as writer:
+        told = writer.compact()
+    assert any(line.startswith("sentences: a query searches") for line in told)
+    put(range(400, 410))
+    asked = random_.standard_normal((8, 1, width)).astype(np.float32)
+    with store.reading() as view:
+        assert set(view.tables.lists) == set(SPACES) and not view.sides["sentences"].in_memory
+        for space in ("sentences", "neighbours"):
+            # Rows of ten later items are compared, whichever lists are searched.
+            assert view.sides[space].unindexed == 10
+            owners, rows = view.owners(space)
+            exact = view.nearest(space, asked, top=10, exact=True)
+            names = dict(zip(rows.tolist(), owners.tolist(), strict=True))
+            found = view.nearest_in(space, asked, top=10)
+            same = [
+                len({names[key] for key in a.keys.tolist()} & set(b.keys.tolist()))
+                for a, b in zip(exact, found, strict=True)
+            ]
+            assert sum(same) >= 68
+            some = owners[:200:2]
+            assert all(np.isin(own.keys, some).all() for own in view.nearest_in(space, asked, top=10, among=some))
+            last = view.vectors_in(space, owners[-1:])[0]
+            assert view.nearest_in(space, last, top=1)[0].keys.tolist() == owners[-1:].tolist()
+    assert verify(store.path) == []
+    with store.writing("compact") as writer:
+        writer.delete("texts", [f"t{n}" for n in range(380)])
+        writer.compact()
+    with store.reading() as view:
+        assert "sentences" not in view.tables.lists and view.sides["sentences"].in_memory
+        assert "neighbours" in view.tables.lists or view.sides["neighbours"].in_memory

@@ -28,7 +28,9 @@ SPACES: tuple[Space, Space, Space, Space] = ("images", "texts", "sentences", "ne
 """What an index holds vectors of: its two sides, and two spaces derived from them; see `DerivedRow`."""
 DERIVED: tuple[DerivedSpace, DerivedSpace] = ("sentences", "neighbours")
 MACHINE = "machine_text"
-"""Metadata of a text that a machine wrote: what wrote it, "ocr" or "captioner"."""
+"""Metadata of a text that a machine wrote: what wrote it."""
+MACHINES = ("ocr", "captioner")
+"""What writes texts."""
 
 
 def opposite(side: Side) -> Side:

@@ -136,6 +136,8 @@ CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
 SINGLE = 2**15
 """Bytes that are read one after the other in the time that a row by itself takes."""
+INDEXES = {"vector": "vectors", "sentence": "sentences"}
+"""Column of vectors -> name of its index."""
 REMEMBERED = 64
 """Changes that the state names."""
 NUMBERS = ("generation", "key", *SPACES, "worded", "words", "image_words", "links", "deleted", "epoch", "job")
@@ -318,7 +320,7 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
     if wrong:
         return wrong[0]
     right = {
-        "lists": all(side in SIDES and _is(own, _LISTS) for side, own in now["lists"].items()),
+        "lists": all(space in SPACES and _is(own, _LISTS) for space, own in now["lists"].items()),
         "index": now["index"] == {} or _is(now["index"], _INDEX),
         "jobs": all(map(_is_job, now["jobs"])),
         # The table of an earlier model has lost its rows, and leads to the one in use.
@@ -554,18 +556,21 @@ class LanceTables(Tables):
         return np.concatenate(blocks)
 
     @cached_property
-    def index(self) -> tuple[str, set[int]]:
-        """The name of the index of the vectors, "" without one; and the fragments that it contains."""
+    def index(self) -> tuple[str, Mapping[str, set[int]]]:
+        """The names of the indexes of vectors, "" without one; and column -> the fragments that its index contains."""
         with translated(self.where):
-            indexes = [
-                described for described in self.dataset.describe_indices() if described.field_names == ["vector"]
-            ]
-        parts = list(chain(*(described.segments for described in indexes)))
-        return " ".join(sorted(str(part.uuid) for part in parts)), set(chain(*(part.fragment_ids for part in parts)))
+            described = self.dataset.describe_indices()
+        parts = [
+            (own.field_names[0], part) for own in described for part in own.segments if own.field_names[0] in INDEXES
+        ]
+        fragments = dict[str, set[int]]()
+        for column, part in parts:
+            fragments.setdefault(column, set()).update(part.fragment_ids)
+        return " ".join(sorted(str(part.uuid) for _, part in parts)), fragments
 
     @property
     def lists(self) -> Mapping[str, Any]:
-        """Side -> what was measured of the index's lists; empty where it is another index by now."""
+        """Space -> what was measured of the lists of its index; empty where it is another index by now."""
         measured: Mapping[str, Any] = self.now["lists"]
         return measured if measured and self.now["index"].get("name") == self.index[0] else {}
 
@@ -612,7 +617,7 @@ class LanceVectors:
     @property
     def unindexed(self) -> int:
         """Vectors that every search compares: those that came after the index."""
-        name, indexed = f"unindexed {self.side}", self.tables.index[1]
+        name, indexed = f"unindexed {self.side}", self.tables.index[1].get(self.column, set())
         if name not in self.tables.cache:
             with translated(self.tables.where):
                 rest = [part for part in self.tables.dataset.get_fragments() if part.fragment_id not in indexed]
@@ -691,14 +696,14 @@ class LanceVectors:
         """
         share = 1.0 if among is None else max(1e-3, len(among) / self.count)
         probes = min(lists["lists"], math.ceil(lists["probes"] / share))
-        nearest = {"column": "vector", "k": top * self.views + MARGIN, "metric": "dot", "nprobes": probes}
+        nearest = {"column": self.column, "k": top * self.views + MARGIN, "metric": "dot", "nprobes": probes}
         allowed = None if among is None else serialize_row_addrs(self.positions(among)[1].tolist())
         hits = []
         for query in queries:
             options = {"nearest": {**nearest, "q": query}, "row_addr_allowlist": allowed}
             # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
-            table = self.tables.scan(["key", "vector"], self.where, options)
-            hits.append(Hits(*ann.rescore_top_k(query, as_matrix(table["vector"]), table["key"].to_numpy(), top)))
+            table = self.tables.scan(["key", self.column], self.where, options)
+            hits.append(Hits(*ann.rescore_top_k(query, as_matrix(table[self.column]), table["key"].to_numpy(), top)))
         return hits
 
     def compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
@@ -1430,7 +1435,7 @@ class LanceWriter(Writer):
             return write_fragments(reader, tables.dataset, max_rows_per_file=4 * LARGE)
 
     def _indexed(self, seed: int) -> list[str]:
-        """Build Lance's index of the vectors where a side is large, and measure how many lists a query searches.
+        """Build the index of a column of vectors where a space is large, and measure how many lists a query searches.
 
         Until that is committed, also should this process be killed before, every vector is compared.
 
@@ -1438,33 +1443,42 @@ class LanceWriter(Writer):
             IndexLockedError: If others change the index of the vectors as well.
         """
         view = self.store.view(self.store.latest())
-        tables, sides = view.tables, [view.sides[side] for side in SIDES]
-        rows, unindexed = (sum(getattr(side, name) for side in sides) for name in ("rows", "unindexed"))
-        complete = rows - unindexed >= tables.now["index"].get("vectors", rows)
-        large = not all(side.in_memory for side in sides)
+        tables, large = view.tables, dict[str, list[LanceVectors]]()
+        for space in self.manifest.spaces:
+            large.setdefault(vector_column(space), []).append(view.sides[space])
+        large = {column: own for column, own in large.items() if not all(space.in_memory for space in own)}
+        rows, unindexed = (sum(getattr(own, it) for own in chain(*large.values())) for it in ("rows", "unindexed"))
+        complete = large.keys() == tables.index[1].keys() and rows - unindexed >= tables.now["index"].get(
+            "vectors", rows
+        )
         if tables.lists and large and complete and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
             return []
-        count = ann.list_count(rows)
-        if large:
-            samples = [vectors.sample(count * ann.PER_LIST, seed=seed) for vectors in sides]
-            centroids = ann.train(np.concatenate(samples), count, seed=seed)
+        counts = {column: ann.list_count(sum(own.rows for own in spaces)) for column, spaces in large.items()}
+        centroids = dict[str, NDArray[np.float32]]()
+        for column, spaces in large.items():
+            samples = [vectors.sample(counts[column] * ann.PER_LIST, seed=seed) for vectors in spaces]
+            centroids[column] = ann.train(np.concatenate(samples), counts[column], seed=seed)
         try:
             with translated(self.store.path):
                 own = self.store.opened(self.seen.home)
                 self.require_own(LanceTables(own, self.store.path, self.seen.home))
-                names = [] if large else [index.name for index in own.describe_indices()]
+                small = [INDEXES[column] for column in INDEXES if column not in large]
+                names = [index.name for index in own.describe_indices() if index.name in small or not large]
                 for name in names:
                     own.drop_index(name)
                 if not large:
                     return ["the index of the vectors was dropped: every vector is compared"] if names else []
                 before = LanceTables(own, self.store.path, self.store.home)
-                own.create_index(
-                    "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
-                    ivf_centroids=centroids, replace=True,
-                )  # fmt: skip
+                for column, count in counts.items():
+                    own.create_index(
+                        column, "IVF_FLAT", name=INDEXES[column], metric="dot", num_partitions=count,
+                        ivf_centroids=centroids[column], replace=True,
+                    )  # fmt: skip
                 index: dict[str, Any] = {
                     "name": LanceTables(own, self.store.path, self.store.home).index[0],
-                    "vectors": sum(before.state(side) * self.manifest.views[side] for side in SIDES),
+                    "vectors": sum(
+                        before.state(own.side) * self.manifest.views_of(own.side) for own in chain(*large.values())
+                    ),
                 }
                 for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
                     own.create_scalar_index(column, kind, name=column, replace=True)
@@ -1474,7 +1488,7 @@ class LanceWriter(Writer):
                 f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
                 "compared; compact it again"
             ) from problem
-        lists = self._measured(count, seed)
+        lists = self._measured(counts, seed)
 
         def plan(now: LanceTables) -> PendingCommit:
             if index["name"] != now.index[0]:
@@ -1486,17 +1500,20 @@ class LanceWriter(Writer):
         self.commit(plan)
         lines = ["an index of the vectors was built"]
         for side, facts in lists.items():
-            figures = [f"{facts[f'recall_of_{of}']:.3f} for {of}" for of in SIDES if f"recall_of_{of}" in facts]
+            figures = [f"{facts[f'recall_of_{of}']:.3f} for {of}" for of in SPACES if f"recall_of_{of}" in facts]
             lines.append(f"{side}: a query searches {facts['probes']} lists; recall@10 {' and '.join(figures)}")
         return lines
 
-    def _measured(self, count: int, seed: int) -> dict[str, dict[str, Any]]:
-        """Side -> how many of `count` lists find `ann.RECALL` of the ten nearest items, and that recall."""
+    def _measured(self, counts: Mapping[str, int], seed: int) -> dict[str, dict[str, Any]]:
+        """Space -> how many of the lists of its column find `ann.RECALL` of the ten nearest items, and that recall."""
         measured, view = {}, self.store.view(self.store.latest())
-        samples = {own: view.sides[own].sample(QUERIES, seed=seed)[:, None] for own in SIDES if view.counts[own]}
-        for side, vectors in ((side, view.sides[side]) for side in SIDES):
+        spaces = [view.sides[space] for space in self.manifest.spaces]
+        for vectors in spaces:
             if vectors.in_memory:
                 continue
+            count = counts[vectors.column]
+            asked = [own for own in spaces if own.column == vectors.column and own.count]
+            samples = {own.side: own.sample(QUERIES, seed=seed)[:, None] for own in asked}
             exact = {own: vectors.compared(queries, ann.DEPTH) for own, queries in samples.items()}
             probes, recalls = 0, dict[str, float]()
             while probes < count and min(recalls.values(), default=0.0) < ann.RECALL:
@@ -1505,7 +1522,7 @@ class LanceWriter(Writer):
                     hits = vectors.searched(queries, ann.DEPTH, {"lists": count, "probes": probes})
                     shares = [np.isin(best.keys, hit.keys).mean() for best, hit in zip(exact[own], hits, strict=True)]
                     recalls[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
-            measured[str(side)] = {"lists": count, "probes": probes, **recalls}
+            measured[str(vectors.side)] = {"lists": count, "probes": probes, **recalls}
         return measured
 
     def _counted(self, tables: LanceTables) -> dict[str, Any]:

@@ -9,7 +9,7 @@ const ICONS = {
   down: "M17 13V4h3v9zM17 13l-4.500 8c-1.700 0-2.500-1-2.200-2.600L11 15H5.800a2 2 0 0 1-2-2.400l1.200-7A2 2 0 0 1 7 4h10",
 };
 const LEVELS = ["weak", "fair", "strong"];
-const SIGNALS = { pixels: "the picture", texts: "its caption", words: "words of its caption", fields: "its fields", neighbours: "captions of similar pictures" };
+const SIGNALS = { pixels: "the picture", texts: "its caption", words: "words of its caption", machine_texts: "what a machine wrote", machine_words: "words that a machine wrote", fields: "its fields", neighbours: "captions of similar pictures" };
 
 // node("p", {class: "soft", onclick: f}, "text", other)
 export function node(name, attributes = {}, ...inside) {

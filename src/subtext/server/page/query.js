@@ -52,7 +52,7 @@ export function queryPhrase(state) {
   const parts = [state.q && `“${state.q}”${share(state.text_weight)}`, state.image && `your picture${share(100 - state.text_weight)}`,
     state.like.length && `${likes(state)}${share(100 - state.text_weight)}`];
   const negative = negatives(state).length ? `, unlike ${negatives(state).join(", ")}` : "";
-  return parts.filter(Boolean).join(" and ") + negative + ({ pixels: ", by pictures alone", "texts,words,fields": ", by their texts alone" }[state.signals] || "");
+  return parts.filter(Boolean).join(" and ") + negative + ({ pixels: ", by pictures alone", "texts,words,machine_texts,machine_words,fields": ", by their texts alone" }[state.signals] || "");
 }
 
 // The parameters of /search; null for one item alone, which /similar answers.
