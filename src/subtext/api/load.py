@@ -650,15 +650,24 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
     split = work.split or (record is not None and record.data.val_split) or "val"
     pairs = reading.split(split, need_pairs=need_pairs)
     if sources.on_error == "skip":
-        pairs = _with_features(model, pairs, quiet=work.quiet)
+        pairs = with_features(model, pairs, quiet=work.quiet)
     require_features(model, pairs)
     if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
     return LoadedRun(model, pairs, split, record)
 
 
-def _with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:
-    """The items that the files of features name, where the model reads such files; a note counts the others."""
+def with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:
+    """The items that the files of features name, where the model reads such files; a note counts the others.
+
+    Args:
+        model: Reads features in one modality, both or none.
+        pairs: Images and texts.
+        quiet: Show no note.
+
+    Returns:
+        The pairs whose items have features.
+    """
     import numpy as np
 
     from subtext.data.features import FeatureInput

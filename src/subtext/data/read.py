@@ -56,7 +56,7 @@ class UnusableData(DataError):
 
 
 def read(
-    data: str | Path | Dataset | Records | Rows,
+    data: str | Path | Dataset | Records | Rows | Source,
     *,
     images: str | Path | None = None,
     split_seed: int = 0,
@@ -77,7 +77,7 @@ def read(
         data: A file or a folder; or a table that Arrow can read (a frame of pandas or polars, a table of pyarrow); or
             rows, any iterable or torch `Dataset` of mappings such as {"image": "a.jpg", "captions": ["The ruling
             stands."], "split": "train"}, whose images are paths, bytes or PIL images; or a Dataset, whose images are
-            then checked again.
+            then checked again; or what a reader returned, of which each missing image is a problem of its own.
         images: Folder of relative image paths. Default: the folder of the data set, or the folder `images` in it; for
             rows, the current folder.
         split_seed: Seed of the 80-10-10 split by group, for data without splits.
@@ -134,12 +134,15 @@ def read(
             roles, actual, changed = parse_columns(columns, text_fields), "", list[RowIssue]()
             if isinstance(path, Path):
                 source, actual, changed = _open_source(path, folder, roles, form)
+            elif isinstance(data, Source):
+                source = data
             else:
                 source = _source_of_records(records_of(data), folder, roles)
-            source = source if folder is not None else _with_images_found(source)
-            if source.tables and need_images:
-                source = joined(source, embedded=embedded)
-            files = _Files(source.root) if need_images else None
+            if not isinstance(data, Source):
+                source = source if folder is not None else _with_images_found(source)
+                if source.tables and need_images:
+                    source = joined(source, embedded=embedded)
+            files = _Files(source.root, few=isinstance(data, Source)) if need_images else None
             dataset, where, textless = _assemble(source, split_seed, {**MERGED, **(merge_split or {})}, files)
             dataset = replace(dataset, form=actual, problems=(*changed, *dataset.problems))
         except OSError as error:
@@ -148,7 +151,13 @@ def read(
     if need_images and len(dataset.images):
         setting = "--images" if isinstance(path, Path) else "images=FOLDER"
         dataset, image_problems = _check_images(
-            dataset, where, folder is not None, setting=setting, verify=verify, progress=progress
+            dataset,
+            where,
+            folder is not None or isinstance(data, Source),
+            setting=setting,
+            verify=verify,
+            progress=progress,
+            each=isinstance(data, Source),
         )
         # A folder of images has said of its pages already what decoding says.
         said = set(problems)
@@ -362,10 +371,11 @@ class _Files:
 
     Args:
         root: Folder of relative paths.
+        few: Whether each file is looked at, and no folder is listed.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.listed = root, dict[str, dict[str, tuple[int, int] | None]]()
+    def __init__(self, root: Path, *, few: bool = False) -> None:
+        self.root, self.few, self.listed = root, few, dict[str, dict[str, tuple[int, int] | None]]()
         self.folders: dict[str, dict[str, set[str]]] = {}
 
     def key(self, path: str) -> str | tuple[int, int]:
@@ -379,6 +389,8 @@ class _Files:
         """
         if "?offset=" in path:
             return path
+        if self.few and (identity := file_identity(os.path.join(self.root, path))) is not None:  # noqa: PTH118
+            return identity
         folder, name = os.path.split(os.path.join(self.root, path))  # noqa: PTH118 (30,000 paths)
         if folder not in self.listed:
             try:
@@ -581,6 +593,7 @@ def _check_images(
     setting: str,
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
+    each: bool = False,
 ) -> tuple[Dataset, list[RowIssue]]:
     """Check the images of a data set; each that cannot be used becomes a problem.
 
@@ -593,19 +606,20 @@ def _check_images(
         setting: That names it.
         verify: Decode every image, or those that it chooses, in threads; otherwise only check that its file exists.
         progress: Called with the number of decoded images and their total.
+        each: Whether each missing image is a problem even where no file exists, as of the few rows of a `Source`.
 
     Returns:
         The data set whose images can be used, and the problems.
     """
     root, values = dataset.root, list(dataset.images.values)
-    missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()
+    missing, folders = _missing(dataset, few=each), dict[str, dict[str, set[str]]]()
     for row, lost in list(missing.items()):
         if (spelt := as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
             values[row] = spelt
             del missing[row]
     images = replace(dataset.images, values=values)
     dataset = replace(dataset, images=images)
-    if len(missing) == len(images) > 1:
+    if len(missing) == len(images) > 1 and not each:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder ({setting})"
         whole = RowIssue("images", message, files=tuple(missing.values()))
@@ -662,13 +676,13 @@ def _keep_images(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
     return dataset.subset(np.flatnonzero(keep), np.flatnonzero(has | ~had))
 
 
-def _missing(dataset: Dataset) -> dict[int, str]:
+def _missing(dataset: Dataset, *, few: bool) -> dict[int, str]:
     """The images whose file does not exist, and its path; listing each folder once is faster than a check per file."""
     listed: dict[str, set[str]] = {}
     missing = {}
     root = os.fspath(dataset.root)
     for row, value in enumerate(dataset.images.values):
-        if not isinstance(value, str) or "?offset=" in value:
+        if not isinstance(value, str) or "?offset=" in value or (few and image_exists(value, dataset.root)):
             continue
         folder, name = os.path.split(os.path.join(root, value))  # noqa: PTH118 (30,000 paths, once per image)
         if folder not in listed:

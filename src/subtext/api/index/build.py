@@ -30,8 +30,11 @@ from subtext.api.load import (
     LoadedRun,
     ModelSource,
     cache_shown,
+    choose_device,
     open_subject,
     read_data_of_run,
+    require_features,
+    with_features,
 )
 from subtext.api.options import (
     DEFAULTS,
@@ -61,13 +64,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from subtext.api.embed import EmbeddedDataset
+    from subtext.data.changes import Changes
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.evaluation.compare import Compared
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import EncoderRecord, Manifest
     from subtext.retrieval.sentences import SentenceVectors
-    from subtext.retrieval.stores.item import Side
+    from subtext.retrieval.stores.item import Side, StoredRow
     from subtext.retrieval.stores.store import Store, Writer
 
 
@@ -89,6 +93,13 @@ AllowDeleting = Annotated[
     Interval(0),
     Metavar("NUMBER"),
     OptionGroup("Index"),
+]
+ChangesFile = Annotated[
+    "str | Path | Rows | None",
+    'Read changes instead of the data: JSON lines of changed rows and of {"id": ..., "deleted": true}; - for standard '
+    "input.",
+    Metavar("FILE"),
+    OptionGroup("Data"),
 ]
 VerifyFiles = Annotated[
     bool, "Read all image files again, not only those with another size or time.", OptionGroup("Index")
@@ -113,6 +124,8 @@ class IndexChange(Report):
         unread: Ids of images that the data names and that could not be read: they stay as they were.
         unusable: Rows and images of the data that cannot be used and are no items, as with `on_error` "skip".
         withheld: Items missing from data of which some rows could not be read: they stay, as they may be those rows.
+        unknown: Of changes: ids to delete that the index does not have.
+        problems: Of changes: a sentence for each line that was left out, with its number.
         renamed: Items with new names and known content: they keep their vectors.
         run: Of a move: the new model.
         advice: Recommended next step.
@@ -133,6 +146,8 @@ class IndexChange(Report):
     unread: tuple[str, ...] = ()
     unusable: int = 0
     withheld: int = 0
+    unknown: int = 0
+    problems: tuple[str, ...] = ()
     run: str = ""
     advice: tuple[str, ...] = ()
     compared: str = ""
@@ -140,6 +155,7 @@ class IndexChange(Report):
     def _lines(self) -> list[str]:
         items = items_counted(self.counts)
         of_data = "1 row or image" if self.unusable == 1 else f"{self.unusable:,} rows or images"
+        of_data = counted(self.unusable, "line") if self.problems else of_data
         unusable = [f"{of_data} that cannot be used left out"] if self.unusable else []
         if self.verb == "build":
             command = f'subtext search {shlex.quote(self.path)} "words"'
@@ -162,6 +178,7 @@ class IndexChange(Report):
             f"{self.withheld:,} missing from data with unreadable rows {_stay(self.withheld)}, as they may be these"
         )
         parts += [f"{missing} ({allow})"] if self.withheld else []
+        parts += [f"{counted(self.unknown, 'id')} to delete not in the index"] if self.unknown else []
         return [f"{self.path}: {', '.join([*parts, *unusable])}", *self.advice]
 
 
@@ -339,6 +356,7 @@ def update_index(
     index: IndexArgument,
     *,
     data: RecordedData = None,
+    changes: ChangesFile = None,
     keep_missing: KeepMissing = False,
     allow_deleting: AllowDeleting = None,
     verify_files: VerifyFiles = False,
@@ -354,9 +372,15 @@ def update_index(
     place. If 10 items or more, and over a tenth of the index, are missing from the data, nothing is changed: a table
     may be half written, or a disk not mounted. The message names the number to allow.
 
+    With `changes`, the data is not read: the index follows the lines, and the work grows with their number. A line is
+    an object. It has the columns of the data set's table, and says all of its image: texts that it does not name are
+    deleted; or it is {"id": ..., "deleted": true}. Of two lines about one id the last one counts. Lines that cannot be
+    used are named, and the others are done; with `on_error` "raise", nothing is.
+
     Args:
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
+        changes: A file of JSON lines; "-" for standard input; or rows that are mappings.
         keep_missing: Do not delete items that are missing from the data.
         allow_deleting: Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.
         verify_files: Read all image files again, not only those with another size or time.
@@ -371,8 +395,20 @@ def update_index(
         SearchIndexError: Like `add_to_index`.
         IndexLockedError: Like `add_to_index`.
         RequirementError: For an index without a data set, and for DATA that is none of several.
-        DataError: If a data set of the index is not there, or more is missing from it than may be deleted.
+        DataError: If a data set of the index is not there, or more is missing from it than may be deleted; and if no
+            line of the changes can be used.
+        ArgumentError: For `changes` together with `data` or `keep_missing`.
     """
+    if changes is not None:
+        if data is not None or keep_missing:
+            raise ArgumentError(
+                "changes take the place of the data; it got ",
+                Setting("data" if data is not None else "keep_missing"),
+                ", too; leave one of them out",
+                field="changes",
+            )
+        work = _work_on(index, run, model, **options)
+        return _update_by(index, work, changes, allowed=allow_deleting, verify_files=verify_files)
     work = _work_on(index, run, model, data=data, **options)
     return _update(index, work, keep_missing=keep_missing, allowed=allow_deleting, verify_files=verify_files)
 
@@ -641,11 +677,18 @@ def _as_first_read(store: Store, sources: DataConfig) -> DataConfig:
 
 def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes, Path], bool]:
     """Whether an image, in a folder, is no file that the index has as it is now; it need not be decoded again."""
-    from subtext.retrieval.build import file_stamp, image_digest, stored_path
-
     with store.reading() as view:
         rows = {row.path: row for row in view.rows("images", keys=view.keys("images").tolist())}
-    index_root = Path(store.manifest.root).resolve()
+    return _unlike(rows, Path(store.manifest.root), verify_files=verify_files)
+
+
+def _unlike(
+    rows: Mapping[str | None, StoredRow], index_root: Path, *, verify_files: bool
+) -> Callable[[str | bytes, Path], bool]:
+    """See `_unlike_stored`; by the rows of the index, by their paths."""
+    from subtext.retrieval.build import file_stamp, image_digest, stored_path
+
+    index_root = index_root.resolve()
 
     def unlike(value: str | bytes, root: Path) -> bool:
         if isinstance(value, bytes):
@@ -853,7 +896,7 @@ def _update(
     verify_files: bool = False,
 ) -> IndexChange:
     from subtext.data.features import FeatureInput
-    from subtext.retrieval.build import WriteCounts, find_missing, model_fingerprint, prune
+    from subtext.retrieval.build import CHANGES, WriteCounts, find_missing, model_fingerprint, prune
     from subtext.retrieval.journal import journal
     from subtext.retrieval.machine_texts import machine_rows
     from subtext.retrieval.stores.item import SIDES
@@ -867,7 +910,10 @@ def _update(
         )
     with store.reading() as view:
         jobs = journal(view)
-    in_memory = any(job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in jobs)
+    in_memory = any(
+        job.source and not job.source.get("data") and CHANGES not in job.source and job.verb not in ("import", "delete")
+        for job in jobs
+    )
     if in_memory and recorded_sources(store) and not keep_missing:
         raise RequirementError(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
@@ -940,6 +986,95 @@ def _update(
     return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
 
 
+def _update_by(
+    index: str | Path, work: EvaluationSubject, changes: str | Path | Rows, *, allowed: int | None, verify_files: bool
+) -> IndexChange:
+    """Update an index by a list of changes; what the list does not name is not looked at."""
+    from subtext.data.changes import STANDARD_INPUT, by_line, read_changes, unknown_id
+    from subtext.data.rows import parse_columns
+    from subtext.retrieval.build import CHANGES, Missing, WriteCounts, prune, require_model, unstored, without_renamed
+    from subtext.retrieval.changes import consequences, relink
+    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.registry import open_store
+
+    store = open_store(index)
+    recorded = recorded_sources(store)
+    sources = work.sources.over(recorded[0][0]) if len(recorded) == 1 else work.sources
+    found = read_changes(changes, parse_columns(sources.columns, sources.text_fields))
+    with store.writing("update") as writer:
+        model, record = work.model.open(
+            features=sources.features, text_features=sources.text_features, device=choose_device(work.device)
+        )
+        opened = LoadedRun(model, _changed_pairs(writer, model, work, found, verify_files=verify_files), "all", record)
+        opened, pairs = opened.to_indexable("an index"), opened.pairs
+        fatal = [problem for problem in found.problems if problem.fatal]
+        if fatal and (work.sources.on_error == "raise" or not (len(pairs.images) or found.deleted)):
+            raise DataError(f"nothing was changed: {'; '.join(by_line(fatal))}; correct these lines")
+        after = consequences(writer, pairs, found.deleted, damaged={problem.item for problem in fatal})
+        left = by_line([*fatal, *(unknown_id(found.deleted[name], name) for name in after.unknown)])
+        for sentence in (*by_line([problem for problem in found.problems if not problem.fatal]), *left):
+            say(f"note: {sentence}", quiet=work.quiet)
+        missing = Missing(after.gone, sum(store.counts.values()), sum(map(len, after.gone.values())))
+        if missing.count and len(pairs.images):
+            known = {
+                side: set(writer.rows_of(side, items.ids))
+                for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True)
+            }
+            missing = without_renamed(writer, missing, [(opened.model, pairs)], known=known)
+        named = shlex.quote(str(changes)) if isinstance(changes, str | os.PathLike) else STANDARD_INPUT
+        command = (
+            f"subtext index update {shlex.quote(str(store.path))} --changes {named} --allow-deleting {missing.lost}"
+        )
+        missing.require_allowed(allowed, str(store.path), command, named=True)
+        number = len(pairs.images) + len(pairs.texts)
+        if missing.count or after.links or unstored(writer, opened.model, pairs):
+            source = {CHANGES: found.digest}
+            job = writer.begin("update", source=source, total=number)
+            written = _ingest(
+                writer,
+                opened,
+                work,
+                verb="update",
+                source=source,
+                renames=True,
+                gone=after.gone,
+                verify_files=verify_files,
+                finish=False,
+            )
+            relink(writer, after.links)
+            written += prune(writer, after.gone)
+            written = replace(written, deleted=written.deleted - written.renamed)
+            writer.finish(job)
+            refresh_spaces(writer, quiet=work.quiet)
+            refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
+        else:  # Nothing is written, not even to the journal: what readers have in memory stays valid.
+            require_model(store, writer.manifest, opened.model)
+            written = WriteCounts(unchanged=number)
+    change = _change(store, "update", written, pictures=False)
+    return replace(change, unusable=len(fatal), unknown=len(after.unknown), problems=left)
+
+
+def _changed_pairs(
+    writer: Writer, model: Model, work: EvaluationSubject, found: Changes, *, verify_files: bool
+) -> Dataset:
+    """The rows of changes as a data set, which may be empty; an image that an index has unchanged is not decoded."""
+    from subtext.data.changes import changed_dataset
+    from subtext.data.features import FeatureInput
+
+    root, by_features = Path(writer.manifest.root), isinstance(model.image.input_spec, FeatureInput)
+    rows = writer.rows_of("images", list(found.rows))
+    pairs = changed_dataset(
+        found,
+        root if work.sources.images is None else Path(work.sources.images),
+        {name: str(root / row.path) for name, row in rows.items() if row.path},
+        need_images=not by_features,
+        verify=_unlike({row.path: row for row in rows.values()}, root, verify_files=verify_files),
+    )
+    pairs = with_features(model, pairs, quiet=work.quiet)
+    require_features(model, pairs)
+    return pairs
+
+
 def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
     """Those of some images that are in an index, and the texts that are linked with them there."""
     with store.reading() as view:
@@ -958,6 +1093,7 @@ def _ingest(
     again: bool = False,
     exact: bool = False,
     renames: bool = False,
+    gone: Mapping[Side, Sequence[str]] | None = None,
     unread: Mapping[Side, set[str]] | None = None,
     verify_files: bool = False,
     finish: bool = True,
@@ -977,6 +1113,7 @@ def _ingest(
         again: Also add items that were deleted before.
         exact: A text keeps no links but those of the data.
         renames: A new item takes over the vectors of a removed one with the same content.
+        gone: Ids of the removed items, where they are known.
         unread: Ids of items that stay as they are, as they cannot be read now.
         verify_files: Read also files that look unchanged.
         finish: False leaves the job unfinished.
@@ -1002,6 +1139,7 @@ def _ingest(
             again=again,
             exact=exact,
             renames=renames,
+            gone=gone,
             unread=unread,
             verify_files=verify_files,
             finish=finish,
@@ -1025,13 +1163,19 @@ def _ingest(
 
 
 def _change(
-    store: Store, verb: str, written: WriteCounts | None, *, run: str = "", problems: Sequence[RowIssue] = ()
+    store: Store,
+    verb: str,
+    written: WriteCounts | None,
+    *,
+    run: str = "",
+    problems: Sequence[RowIssue] = (),
+    pictures: bool = True,
 ) -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
     numbers = {} if written is None else asdict(written)
     numbers["unusable"] = sum(problem.fatal for problem in problems)
-    shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
+    shape, next_steps = vector_shape(store.manifest), tuple(advice(store, pictures=pictures))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 
 
