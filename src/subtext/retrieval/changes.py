@@ -71,6 +71,32 @@ def consequences(
     return found
 
 
+def shared_texts(writer: Writer, pairs: Dataset, deleted: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Find the images whose new text has the id of another text, which an image has that the changes do not name.
+
+    Args:
+        writer: Changes the index.
+        pairs: New and changed images with all their texts.
+        deleted: Ids of images that are deleted.
+
+    Returns:
+        Id of a changed image -> the id of the text, and the other image.
+    """
+    words = dict(zip(pairs.texts.ids, pairs.texts.values, strict=True))
+    with writer.store.reading() as view:
+        rows = [row for row in view.rows("texts", ids=pairs.texts.ids, links=True) if row.text != words[row.id]]
+        others = {
+            row.key: row.id for row in view.rows("images", keys=sorted({key for row in rows for key in row.links}))
+        }
+    named, shared = {*pairs.images.ids, *deleted}, dict[str, str]()
+    for row in rows:
+        for key in row.links:
+            if others[key] not in named:
+                shared[row.id] = others[key]
+    links = ((pairs.images.ids[image], pairs.texts.ids[text]) for image, text in pairs.links.tolist())
+    return {image: (text, shared[text]) for image, text in links if text in shared}
+
+
 def relink(writer: Writer, links: Mapping[str, set[str]]) -> None:
     """Give texts the images that they belong to now, and no others.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from PIL import Image
 from subtext.api.index.build import build_index, update_index
 from subtext.errors import ArgumentError, DataError
 from subtext.retrieval.stores.registry import open_store
-from subtext.retrieval.stores.store import Store
 from subtext.retrieval.verification import verify
 
 NAMES = list(coloured_images.COLOURS)
@@ -171,7 +171,11 @@ def test_texts_of_other_images_stay(place: tuple[str, Path], tmp_path: Path) -> 
     write(file, [*both, *(row(name) for name in NAMES[2:])])
     update_index(address, quiet=True)
     assert content(address)["green"][0] == ["two of them"]
-    update_index(address, changes=[row("red", captions=["one of them"])], quiet=True)
+    change = update_index(address, changes=[row("red", captions=["one of them"]), row("blue", year=1)], quiet=True)
+    assert change.unusable == 1 and "row 1: its text has the id 'red#0', as a text of 'green' has" in change.problems[0]
+    assert content(address)["green"][0] == content(address)["red"][0] == ["two of them"]
+    lines = [row("red", captions=["one of them"]), row("green", captions=["two of them"])]
+    assert update_index(address, changes=lines, quiet=True).unusable == 0
     now = content(address)
     assert now["green"][0] == ["two of them"] and now["red"][0] == ["one of them"]
     update_index(address, changes=[{"id": "green", "deleted": True}], quiet=True)
@@ -181,14 +185,13 @@ def test_texts_of_other_images_stay(place: tuple[str, Path], tmp_path: Path) -> 
 def test_only_changed_items_are_read(place: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the archive has beside the changes is neither listed, read, decoded nor embedded."""
     address, _ = place
-    read = list[str]()
+    read, listed = list[str](), list[str]()
     for module, name in (("subtext.data.image_files", "read_bytes"), ("subtext.retrieval.build", "read_bytes")):
         plain = getattr(__import__(module, fromlist=[name]), name)
         monkeypatch.setattr(
             f"{module}.{name}", lambda source, root, plain=plain: read.append(source) or plain(source, root)
         )
     rows = list[int]()
-    kind = type(open_store(address))
     with open_store(address).reading() as view:
         plain_rows = type(view).rows
 
@@ -198,7 +201,8 @@ def test_only_changed_items_are_read(place: tuple[str, Path], monkeypatch: pytes
         return found
 
     monkeypatch.setattr(type(view), "rows", counted)
-    monkeypatch.setattr("os.scandir", lambda *words: 1 / 0)
+    plain_list = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda *words: listed.append(str(*words)) or plain_list(*words))
     change = update_index(address, changes=[row("red", year=3)], quiet=True)
-    assert change.amended == 3 and not read and max(rows) <= 3, (kind, read, rows)
-    assert isinstance(open_store(address), Store)
+    assert change.amended == 3 and not read and max(rows) <= 3
+    assert not [folder for folder in listed if "photos" in folder]

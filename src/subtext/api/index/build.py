@@ -1058,21 +1058,33 @@ def _changed_pairs(
     writer: Writer, model: Model, work: EvaluationSubject, found: Changes, *, verify_files: bool
 ) -> Dataset:
     """The rows of changes as a data set, which may be empty; an image that an index has unchanged is not decoded."""
+    import numpy as np
+
     from subtext.data.changes import changed_dataset
+    from subtext.data.dataset import RowIssue
     from subtext.data.features import FeatureInput
+    from subtext.retrieval.changes import shared_texts
 
     root, by_features = Path(writer.manifest.root), isinstance(model.image.input_spec, FeatureInput)
-    rows = writer.rows_of("images", list(found.rows))
+    stored = writer.rows_of("images", list(found.rows))
     pairs = changed_dataset(
         found,
         root if work.sources.images is None else Path(work.sources.images),
-        {name: str(root / row.path) for name, row in rows.items() if row.path},
+        {name: str(root / row.path) for name, row in stored.items() if row.path},
         need_images=not by_features,
-        verify=_unlike({row.path: row for row in rows.values()}, root, verify_files=verify_files),
+        verify=_unlike({row.path: row for row in stored.values()}, root, verify_files=verify_files),
     )
     pairs = with_features(model, pairs, quiet=work.quiet)
     require_features(model, pairs)
-    return pairs
+    shared = shared_texts(writer, pairs, found.deleted)
+    for image, (text, other) in shared.items():
+        what = f"its text has the id '{text}', as a text of '{other}' has, which no line names; name that image, too"
+        found.problems.append(RowIssue(found.rows[image].where, what, item=image))
+    # What is left out keeps the texts that it has: they are of an image with a problem.
+    images = [row for row, name in enumerate(pairs.images.ids) if name not in shared]
+    taken = {text for text, _ in shared.values()}
+    texts = [row for row, name in enumerate(pairs.texts.ids) if name not in taken]
+    return pairs.subset(np.array(images, dtype=np.int64), np.array(texts, dtype=np.int64)) if shared else pairs
 
 
 def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
