@@ -5,9 +5,9 @@
     --json           print nothing but one JSON object
 
 The data are N / 2 images of 8 x 8 pixels, a thousand to a folder, and a table of JSON lines: an id, a caption, a year
-and a place. The model is an untrained tower whose work is left out, as it would be most of a build: its vectors are drawn.
-There is no sentence encoder. Measured in one process, one size after the other, are the seconds, the seconds of the
-processor, and the memory above what the process held before.
+and a place. The model is an untrained tower whose work is left out, as it would be most of a build; its vectors are
+drawn. There is no sentence encoder. Measured in one process, one size after the other, are the seconds, the seconds of
+the processor, and the memory above what the process held before.
 
 A slope is the difference of two sizes by the difference of their items: what an item costs, without what every command
 costs. What is written of larger archives is this slope times their items, and was not measured.

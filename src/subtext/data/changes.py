@@ -30,6 +30,7 @@ from subtext.data.objects import Rows, records_of
 from subtext.data.read import UnusableData, read
 from subtext.data.readers.table import json_lines, typed_rows
 from subtext.data.rows import Columns, Record, Row, RowError, Source, image_of, name_of, renamed, rows_of
+from subtext.data.unchanged import mark_of
 from subtext.errors import DataError
 
 STANDARD_INPUT = "-"
@@ -200,9 +201,9 @@ def changed_dataset(
         The data set, which may be empty.
     """
     rows = list[Row]()
-    for name, row in changes.rows.items():
+    for number, (name, row) in enumerate(changes.rows.items()):
         if isinstance(row.image, bytes) or (isinstance(row.image, str) and image_exists(row.image, root)):
-            rows.append(row)
+            rows.append(replace(row, mark=(number, mark_of([row], root))))
         else:
             # A table may name its images otherwise than by their path.
             rows.append(replace(row, image_id=name, image=paths.get(name, row.image)))

@@ -25,6 +25,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, limit_pixels, most_pixels, read_bytes
 from subtext.data.output_cache import OutputCache
+from subtext.data.unchanged import KnownImage, Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
@@ -36,8 +37,17 @@ from subtext.retrieval.journal import deleted_before, journal
 from subtext.retrieval.lists import listed_images, rename_images
 from subtext.retrieval.manifest import EncoderRecord, Manifest
 from subtext.retrieval.sentences import SentenceVectors
-from subtext.retrieval.stores.item import SIDES, Change, DerivedRow, DerivedSpace, IndexEntry, Side, StoredRow
-from subtext.retrieval.stores.store import Store, Writer
+from subtext.retrieval.stores.item import (
+    SIDES,
+    Change,
+    DerivedRow,
+    DerivedSpace,
+    IndexEntry,
+    Side,
+    StoredRow,
+    machine_of,
+)
+from subtext.retrieval.stores.store import Store, View, Writer
 from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
@@ -553,22 +563,37 @@ class Missing:
 
 
 def find_missing(
-    writer: Writer, keep: Mapping[Side, set[str]], readings: Sequence[tuple[Model, Dataset]], *, allowed: int | None
+    writer: Writer,
+    keep: Mapping[Side, set[str]],
+    readings: Sequence[tuple[Model, Dataset]],
+    *,
+    unchanged: Unchanged,
+    allowed: int | None,
 ) -> Missing:
     """Find the items that the data of an index no longer has.
 
     Args:
         writer: Changes the index.
-        keep: Ids to keep on each side: those of the data.
+        keep: Ids to keep on each side: those of the data sets.
         readings: The data sets, each with the model that reads it.
+        unchanged: Images that are kept with all their texts.
         allowed: See `Missing.require_allowed`: fewer are not told apart from renamed ones.
 
     Returns:
         The missing items.
     """
-    stored = {side: writer.ids(side) for side in SIDES}
-    gone = {side: [name for name in stored[side] if name not in keep[side]] for side in SIDES}
-    count, total = sum(map(len, gone.values())), sum(map(len, stored.values()))
+    gone = dict[Side, list[str]]()
+    with writer.store.reading() as view:
+        kept = {side: np.array(sorted(view.keys_of(side, sorted(keep[side])).values()), np.int64) for side in SIDES}
+        images = np.union1d(kept["images"], unchanged.keys)
+        # Texts of a machine stand in no data; they go with their images.
+        texts = np.union1d(kept["texts"], linked_texts(view, unchanged.keys))
+        for side, own in zip(SIDES, (images, texts), strict=True):
+            lost = np.setdiff1d(view.keys(side), own).tolist()
+            rows = sorted(view.rows(side, keys=lost, links=side == "texts"), key=lambda row: row.key)
+            gone[side] = [row.id for row in rows if not (machine_of(row.metadata) and np.isin(row.links, images).any())]
+        total = sum(view.counts.values())
+    count = sum(map(len, gone.values()))
     missing = Missing(gone, total, count)
     if count <= (max(FEW - 1, SHARE * total) if allowed is None else allowed):
         return missing
@@ -576,7 +601,75 @@ def find_missing(
         # An update that was cut off before it deleted has put the new names in already.
         unfinished = [job for job in journal(view) if job.finished is None and job.verb == "update"]
     cut_off = any(CHANGES not in (job.source or {}) for job in unfinished)
-    return without_renamed(writer, missing, readings, known={} if cut_off else {s: set(stored[s]) for s in SIDES})
+    known = dict[Side, set[str]]()
+    if not cut_off:
+        ids = {side: [name for _, pairs in readings for name in items_of(pairs, side).ids] for side in SIDES}
+        with writer.store.reading() as view:
+            known = {side: set(view.keys_of(side, ids[side])) for side in SIDES}
+    return without_renamed(writer, missing, readings, known=known)
+
+
+def items_of(pairs: Dataset, side: Side) -> Items:
+    """The items of a side.
+
+    Args:
+        pairs: Images and texts.
+        side: "images" or "texts".
+
+    Returns:
+        Those of that side.
+    """
+    return pairs.images if side == "images" else pairs.texts
+
+
+_HELD = 8192
+"""Rows of an index that are read at a time."""
+
+
+def known_images(view: View) -> Iterator[KnownImage]:
+    """What an index has of its images, some at a time.
+
+    Args:
+        view: The index at one moment.
+
+    Yields:
+        The images, in any order.
+    """
+    keys = view.keys("images")
+    for start in range(0, len(keys), _HELD):
+        for row in view.rows("images", keys=keys[start : start + _HELD].tolist(), links=True):
+            yield KnownImage(row.key, row.id, row.path, row.stamp, row.content, len(row.links))
+
+
+def linked_texts(view: View, images: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The texts of some images.
+
+    Args:
+        view: The index at one moment.
+        images: (N) keys of images.
+
+    Returns:
+        (M) keys of texts, ascending.
+    """
+    found = [np.zeros(0, dtype=np.int64)]
+    for start in range(0, len(images), _HELD):
+        partners = view.partners("images", images[start : start + _HELD].tolist())
+        found.append(np.array([key for own in partners.values() for key in own], dtype=np.int64))
+    return np.unique(np.concatenate(found))
+
+
+def restamp(writer: Writer, stamps: Sequence[tuple[int, str]]) -> None:
+    """Store the times of files that have others and the same content.
+
+    Args:
+        writer: Changes the index.
+        stamps: Key of an image, and its stamp.
+    """
+    for start in range(0, len(stamps), CHUNK):
+        now = dict(stamps[start : start + CHUNK])
+        with writer.store.reading() as view:
+            rows = view.rows("images", keys=sorted(now))
+        writer.put(Change("images", amended=[replace(row.entry(), stamp=now[row.key]) for row in rows]))
 
 
 def without_renamed(
@@ -737,6 +830,8 @@ def _entries(
             if digests is None:
                 stored = None if verify_files else chunk.stored.get(name)
                 content, stamp = _file_digest(value, data_root, path, stored)
+                mark = items.marks[row] if items.marks else ""
+                stamp = f"{stamp} {mark}" if mark and stamp else stamp
         elif isinstance(value, bytes) and digests is None:
             content = _digest(value)
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
@@ -748,7 +843,7 @@ def _entries(
 def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:
     """The digest of an image, and its file's stamp; the stored digest where path, size and times are the same."""
     stamp = file_stamp(source, root)
-    if stored is not None and stored.stamp == stamp and stored.path == path:
+    if stored is not None and file_part(stored.stamp) == stamp and stored.path == path:
         return stored.content, stamp
     return image_digest(source, root), stamp
 

@@ -66,12 +66,13 @@ if TYPE_CHECKING:
     from subtext.api.embed import EmbeddedDataset
     from subtext.data.changes import Changes
     from subtext.data.dataset import Dataset, RowIssue
+    from subtext.data.unchanged import Unchanged
     from subtext.evaluation.compare import Compared
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.manifest import EncoderRecord, Manifest
     from subtext.retrieval.sentences import SentenceVectors
-    from subtext.retrieval.stores.item import Side, StoredRow
+    from subtext.retrieval.stores.item import Side
     from subtext.retrieval.stores.store import Store, Writer
 
 
@@ -318,7 +319,7 @@ def add_to_index(
         RequirementError: If there is nothing to add.
         DataError: If ids of the data name other files in the index.
     """
-    from subtext.retrieval.build import conflicting_ids
+    from subtext.retrieval.build import conflicting_ids, restamp
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import open_store
 
@@ -337,7 +338,8 @@ def add_to_index(
         sources, split = DataConfig.from_json(recorded), recorded.get("split") or "all"
     work = replace(work, sources=_as_first_read(store, sources), split=split)
     with store.writing("add") as writer:
-        opened, source = open_source(work, store)
+        known = None if restore_deleted else _known(store)
+        opened, source = open_source(work, store, known)
         if taken := conflicting_ids(writer, opened.pairs):
             item, before, after = taken[0]
             raise DataError(
@@ -346,6 +348,9 @@ def add_to_index(
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
+        if known is not None:
+            restamp(writer, known.touched)
+            written = replace(written, unchanged=written.unchanged + known.finish())
         refresh_spaces(writer, quiet=work.quiet)
         refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
     return _change(store, "add", written, problems=opened.pairs.problems)
@@ -637,14 +642,14 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
 
 
 def open_source(
-    work: EvaluationSubject, store: Store | None = None, *, verify_files: bool = False
+    work: EvaluationSubject, store: Store | None = None, known: Unchanged | None = None
 ) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
     Args:
         work: Model, data and split.
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
-        verify_files: Compare also the content of files that look unchanged.
+        known: The images of that index: where all splits are read, rows that say what it has are passed over.
 
     Returns:
         The model with its data, and the source as plain data.
@@ -653,9 +658,15 @@ def open_source(
         RequirementError: If a model only scores pairs.
     """
     from subtext.data.features import FeatureInput
+    from subtext.data.unchanged import Unchanged
 
-    verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
-    opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
+    if store is not None and known is None:
+        known = _known(store)
+        known.passes = False
+    # A part of a data set without splits of its own is drawn of all its rows.
+    passing = known if known is not None and work.split == "all" else Unchanged((), Path(), verify_files=False)
+    verify = True if known is None else known.is_other
+    opened = open_subject(work, need_pairs=False, verify=verify, unchanged=passing).to_indexable("an index")
     files: list[Any] = [
         branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
@@ -675,36 +686,13 @@ def _as_first_read(store: Store, sources: DataConfig) -> DataConfig:
     return replace(sources, form=next((known.form for known in recorded), None))
 
 
-def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes, Path], bool]:
-    """Whether an image, in a folder, is no file that the index has as it is now; it need not be decoded again."""
+def _known(store: Store, *, verify_files: bool = False) -> Unchanged:
+    """The images of an index, as hashes."""
+    from subtext.data.unchanged import Unchanged
+    from subtext.retrieval.build import known_images
+
     with store.reading() as view:
-        rows = {row.path: row for row in view.rows("images", keys=view.keys("images").tolist())}
-    return _unlike(rows, Path(store.manifest.root), verify_files=verify_files)
-
-
-def _unlike(
-    rows: Mapping[str | None, StoredRow], index_root: Path, *, verify_files: bool
-) -> Callable[[str | bytes, Path], bool]:
-    """See `_unlike_stored`; by the rows of the index, by their paths."""
-    from subtext.retrieval.build import file_stamp, image_digest, stored_path
-
-    index_root = index_root.resolve()
-
-    def unlike(value: str | bytes, root: Path) -> bool:
-        if isinstance(value, bytes):
-            return True
-        row = rows.get(stored_path(value, root.resolve(), index_root))
-        if row is None or row.stamp is None:
-            return True
-        if row.stamp == file_stamp(value, root) and not verify_files:
-            return False
-        try:
-            # Copied, moved or given other rights: the same bytes have been decoded before.
-            return image_digest(value, root) != row.content
-        except DataError:
-            return True
-
-    return unlike
+        return Unchanged(known_images(view), Path(store.manifest.root), verify_files=verify_files)
 
 
 def new_manifest_of(
@@ -896,9 +884,8 @@ def _update(
     verify_files: bool = False,
 ) -> IndexChange:
     from subtext.data.features import FeatureInput
-    from subtext.retrieval.build import CHANGES, WriteCounts, find_missing, model_fingerprint, prune
+    from subtext.retrieval.build import CHANGES, WriteCounts, find_missing, model_fingerprint, prune, restamp
     from subtext.retrieval.journal import journal
-    from subtext.retrieval.machine_texts import machine_rows
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -918,6 +905,8 @@ def _update(
         raise RequirementError(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
         )
+    # What was cut off has put new names in already: whether an old name has one is told by the whole listing.
+    cut_off = any(job.verb == "update" and job.finished is None and CHANGES not in (job.source or {}) for job in jobs)
     if damaged := [str(job.number) for job in jobs if job.damaged]:
         keep_missing = True
         say(
@@ -928,9 +917,11 @@ def _update(
         former = []  # Items of both places stay, and so do both places.
     with store.writing("update") as writer:
         readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
+        known, passed = _known(store, verify_files=verify_files), 0
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
-            opened, source = open_source(step, store, verify_files=verify_files)
+            opened, source = open_source(step, store, None if cut_off else known)
+            passed += known.finish()
             if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
             if readings and model_fingerprint(opened.model) == model_fingerprint(readings[0][1].model):
@@ -944,10 +935,8 @@ def _update(
         for _, opened, _ in readings:
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-        with store.reading() as view:
-            keep["texts"] |= {row.id for row in machine_rows(view, keep["images"])}  # No data set has them.
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
-        missing = find_missing(writer, keep, models, allowed=allowed)
+        missing = find_missing(writer, keep, models, unchanged=known, allowed=allowed)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
         deletes = not keep_missing and not withheld
         if deletes:
@@ -956,7 +945,8 @@ def _update(
             if work.sources.in_memory is not None:
                 command = f"update_index(..., allow_deleting={missing.lost})"
             missing.require_allowed(allowed, str(store.path), command)
-        total = WriteCounts()
+        total = WriteCounts(unchanged=passed)
+        restamp(writer, known.touched)
         for step, opened, source in readings:
             total += _ingest(
                 writer,
@@ -966,6 +956,7 @@ def _update(
                 source=source,
                 exact=len(steps) == 1,
                 renames=len(steps) == 1 and deletes,
+                gone=missing.ids,
                 unread=unread,
                 verify_files=verify_files,
                 finish=False,
@@ -1063,16 +1054,18 @@ def _changed_pairs(
     from subtext.data.changes import changed_dataset
     from subtext.data.dataset import RowIssue
     from subtext.data.features import FeatureInput
+    from subtext.data.unchanged import KnownImage, Unchanged
     from subtext.retrieval.changes import shared_texts
 
     root, by_features = Path(writer.manifest.root), isinstance(model.image.input_spec, FeatureInput)
     stored = writer.rows_of("images", list(found.rows))
+    images = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, 0) for row in stored.values())
     pairs = changed_dataset(
         found,
         root if work.sources.images is None else Path(work.sources.images),
         {name: str(root / row.path) for name, row in stored.items() if row.path},
         need_images=not by_features,
-        verify=_unlike({row.path: row for row in stored.values()}, root, verify_files=verify_files),
+        verify=Unchanged(images, root, verify_files=verify_files).is_other,
     )
     pairs = with_features(model, pairs, quiet=work.quiet)
     require_features(model, pairs)
