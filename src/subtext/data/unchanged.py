@@ -11,7 +11,7 @@ import hashlib
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class KnownImage(NamedTuple):
         path: Its path, relative to the root of the index; None for none.
         stamp: Size and times of its file, and the mark of its rows, if it has one; None for no file.
         content: 16 bytes, the digest of the file.
-        texts: Number of its texts.
+        texts: Keys of its texts.
     """
 
     key: int
@@ -50,15 +50,16 @@ class KnownImage(NamedTuple):
     path: str | None
     stamp: str | None
     content: bytes
-    texts: int
+    texts: tuple[int, ...]
 
 
-def mark_of(rows: Iterable[Row], root: Path) -> str:
+def mark_of(rows: Iterable[Row], root: Path, sidecars: Collection[str] | None = None) -> str:
     """Hash all rows of an image, and the size and time of its sidecars.
 
     Args:
         rows: The rows, before anything is read of the image.
         root: Folder of relative image paths.
+        sidecars: Paths of the .xmp files beside the image; None to look for them.
 
     Returns:
         16 hexadecimal digits; "" for an image that is no file, or of a group, which other rows may change.
@@ -72,6 +73,8 @@ def mark_of(rows: Iterable[Row], root: Path) -> str:
     whole = os.path.join(root, name)  # noqa: PTH118 (a million paths)
     for stem in (whole, os.path.splitext(whole)[0]):  # noqa: PTH122
         for suffix in _SIDECARS:
+            if sidecars is not None and stem + suffix not in sidecars:
+                continue
             try:
                 sidecar = os.stat(stem + suffix)  # noqa: PTH116
             except (OSError, ValueError):
@@ -108,42 +111,36 @@ class Unchanged:
     Args:
         images: The images.
         root: Folder that the paths of the index start from.
+        count: Number of the images.
         verify_files: Whether every file is compared by its content.
     """
 
-    def __init__(self, images: Iterable[KnownImage], root: Path, *, verify_files: bool) -> None:
+    def __init__(self, images: Iterable[KnownImage], root: Path, *, count: int, verify_files: bool) -> None:
         self.root, self.verify_files = root.resolve(), verify_files
         kinds = [("id", "u8"), ("path", "u8"), ("stamp", "u8"), ("slow", "u8"), ("file", "u8"), ("content", "S16")]
-        blocks, block = list[NDArray[np.void]](), list[tuple[int | bytes, ...]]()
-        kinds += [("key", "i8"), ("texts", "i4")]
-
-        def flush() -> None:
-            blocks.append(np.array(block, dtype=kinds))
-            block.clear()
-
-        for image in images:
+        self.images: NDArray[np.void] = np.zeros(count, dtype=[*kinds, ("key", "i8"), ("texts", "i4")])
+        self._links = array("q"), array("q")
+        for place, image in enumerate(images):
             stamp = image.stamp or ""
             marked = stamp.count(" ") == 3
-            block.append(
-                (
-                    _hash(image.id),
-                    _hash(image.path or f"\0{image.id}"),
-                    _hash(stamp) if marked else 0,
-                    _hash(_without_change(stamp)) if marked else 0,
-                    _hash(file_part(stamp) or ""),
-                    image.content,
-                    image.key,
-                    image.texts,
-                )
+            self.images[place] = (
+                _hash(image.id),
+                _hash(image.path or f"\0{image.id}"),
+                _hash(stamp) if marked else 0,
+                _hash(_without_change(stamp)) if marked else 0,
+                _hash(file_part(stamp) or ""),
+                image.content,
+                image.key,
+                len(image.texts),
             )
-            if len(block) == 8192:
-                flush()
-        flush()
-        rows = np.concatenate(blocks)
-        self.images: NDArray[np.void] = rows[np.argsort(rows["id"], kind="stable")]
-        self._ids = array("Q", self.images["id"].tobytes())
+            self._links[0].extend([image.key] * len(image.texts))
+            self._links[1].extend(image.texts)
+        self._by_id: NDArray[np.int64] = np.argsort(self.images["id"], kind="stable")
+        self._ids = array("Q", self.images["id"][self._by_id].tobytes())
         self._by_path: NDArray[np.int64] = np.argsort(self.images["path"], kind="stable")
         self._paths = array("Q", self.images["path"][self._by_path].tobytes())
+        rows = self.images
+        self._sidecars: tuple[str, set[str]] = "", set()
         self.seen = bytearray(len(rows))
         self.split, self.items, self.number = False, 0, len(rows)
         self._now = bytearray(len(rows))
@@ -180,6 +177,12 @@ class Unchanged:
         """(N) keys of the images that were passed over, ascending."""
         return np.sort(self.images["key"][np.frombuffer(self.seen, np.uint8) > 0])
 
+    @property
+    def texts(self) -> NDArray[np.int64]:
+        """(M) keys of their texts, ascending."""
+        images, texts = (np.frombuffer(column, np.int64) for column in self._links)
+        return np.unique(texts[np.isin(images, self.keys)])
+
     def changed(self, rows: Iterable[Row | RowIssue], root: Path) -> Iterator[Row | RowIssue]:
         """Pass over the rows of images that the index has as they are; the others get their marks.
 
@@ -201,7 +204,7 @@ class Unchanged:
             place, file = self._place(unit[0]), self._file(unit[0], root)
             if place is not None and self._now[place]:
                 raise ReadAgain
-            mark = mark_of(unit, root) if file is not None else ""
+            mark = mark_of(unit, root, self._sidecars_in(unit[0], root)) if file is not None else ""
             if file is not None:
                 stamp = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {mark}"
                 identity = hash((file.st_dev, file.st_ino)) & 0xFFFFFFFFFFFFFFFF
@@ -253,7 +256,19 @@ class Unchanged:
             return None
         wanted = _hash(name)
         place = bisect_left(self._ids, wanted)
-        return place if place < len(self._ids) and self._ids[place] == wanted else None
+        return int(self._by_id[place]) if place < len(self._ids) and self._ids[place] == wanted else None
+
+    def _sidecars_in(self, row: Row, root: Path) -> set[str]:
+        """The paths of the .xmp files in the folder of an image."""
+        folder = os.path.dirname(os.path.join(root, str(row.image)))  # noqa: PTH118, PTH120
+        if folder != self._sidecars[0]:
+            try:
+                with os.scandir(folder) as entries:
+                    found = {os.path.join(folder, e.name) for e in entries if e.name.endswith(_SIDECARS)}  # noqa: PTH118
+            except (OSError, ValueError):
+                found = set()
+            self._sidecars = folder, found
+        return self._sidecars[1]
 
     def _file(self, row: Row, root: Path) -> os.stat_result | None:
         if not isinstance(row.image, str) or "?offset=" in row.image:

@@ -587,7 +587,7 @@ def find_missing(
         kept = {side: np.array(sorted(view.keys_of(side, sorted(keep[side])).values()), np.int64) for side in SIDES}
         images = np.union1d(kept["images"], unchanged.keys)
         # Texts of a machine stand in no data; they go with their images.
-        texts = np.union1d(kept["texts"], linked_texts(view, unchanged.keys))
+        texts = np.union1d(kept["texts"], unchanged.texts)
         for side, own in zip(SIDES, (images, texts), strict=True):
             lost = np.setdiff1d(view.keys(side), own).tolist()
             rows = sorted(view.rows(side, keys=lost, links=side == "texts"), key=lambda row: row.key)
@@ -638,24 +638,7 @@ def known_images(view: View) -> Iterator[KnownImage]:
     keys = view.keys("images")
     for start in range(0, len(keys), _HELD):
         for row in view.rows("images", keys=keys[start : start + _HELD].tolist(), links=True):
-            yield KnownImage(row.key, row.id, row.path, row.stamp, row.content, len(row.links))
-
-
-def linked_texts(view: View, images: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The texts of some images.
-
-    Args:
-        view: The index at one moment.
-        images: (N) keys of images.
-
-    Returns:
-        (M) keys of texts, ascending.
-    """
-    found = [np.zeros(0, dtype=np.int64)]
-    for start in range(0, len(images), _HELD):
-        partners = view.partners("images", images[start : start + _HELD].tolist())
-        found.append(np.array([key for own in partners.values() for key in own], dtype=np.int64))
-    return np.unique(np.concatenate(found))
+            yield KnownImage(row.key, row.id, row.path, row.stamp, row.content, row.links)
 
 
 def restamp(writer: Writer, stamps: Sequence[tuple[int, str]]) -> None:

@@ -664,7 +664,7 @@ def open_source(
         known = _known(store)
         known.passes = False
     # A part of a data set without splits of its own is drawn of all its rows.
-    passing = known if known is not None and work.split == "all" else Unchanged((), Path(), verify_files=False)
+    passing = known if known is not None and work.split == "all" else Unchanged((), Path(), count=0, verify_files=False)
     verify = True if known is None else known.is_other
     opened = open_subject(work, need_pairs=False, verify=verify, unchanged=passing).to_indexable("an index")
     files: list[Any] = [
@@ -692,7 +692,8 @@ def _known(store: Store, *, verify_files: bool = False) -> Unchanged:
     from subtext.retrieval.build import known_images
 
     with store.reading() as view:
-        return Unchanged(known_images(view), Path(store.manifest.root), verify_files=verify_files)
+        images = known_images(view)
+        return Unchanged(images, Path(store.manifest.root), count=view.counts["images"], verify_files=verify_files)
 
 
 def new_manifest_of(
@@ -973,7 +974,8 @@ def _update(
         if readings:
             refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
     left = [problem for problem in problems if problem.item not in unread["images"]]
-    change = _change(store, "update", total, problems=left)
+    # To look for each image that cannot be shown costs what the index has.
+    change = _change(store, "update", total, problems=left, pictures=bool(total.embedded or total.amended))
     return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
 
 
@@ -1059,13 +1061,13 @@ def _changed_pairs(
 
     root, by_features = Path(writer.manifest.root), isinstance(model.image.input_spec, FeatureInput)
     stored = writer.rows_of("images", list(found.rows))
-    images = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, 0) for row in stored.values())
+    images = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, ()) for row in stored.values())
     pairs = changed_dataset(
         found,
         root if work.sources.images is None else Path(work.sources.images),
         {name: str(root / row.path) for name, row in stored.items() if row.path},
         need_images=not by_features,
-        verify=Unchanged(images, root, verify_files=verify_files).is_other,
+        verify=Unchanged(images, root, count=len(stored), verify_files=verify_files).is_other,
     )
     pairs = with_features(model, pairs, quiet=work.quiet)
     require_features(model, pairs)
@@ -1254,6 +1256,7 @@ def _file_states(index: str | Path) -> dict[str, object]:
     from subtext.data.folders import list_files
     from subtext.data.image_files import image_stamp
     from subtext.data.readers.webdataset import shards
+    from subtext.data.unchanged import file_part
     from subtext.retrieval.build import file_stamp
     from subtext.retrieval.stores.registry import open_store
 
@@ -1272,7 +1275,7 @@ def _file_states(index: str | Path) -> dict[str, object]:
         states |= {os.path.join(path, name): image_stamp(name, path) for name in files}  # noqa: PTH118
     # Those that a table names may lie elsewhere.
     now = ((row, file_stamp(row.path, root)) for row in images if row.path and row.stamp is not None)
-    return states | {row.id: stamp for row, stamp in now if stamp != row.stamp}
+    return states | {row.id: stamp for row, stamp in now if stamp != file_part(row.stamp)}
 
 
 def _compare(after: Store, before: Store, images: list[str]) -> Compared:
