@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
     from subtext.data.feature_file import FeatureFile
+    from subtext.data.unchanged import Unchanged
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.manifest import Manifest
@@ -618,13 +619,16 @@ def cache_shown(*, quiet: bool) -> Iterator[None]:
         )
 
 
-def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:
+def open_subject(
+    work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True, unchanged: Unchanged | None = None
+) -> LoadedRun:
     """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `DataConfig.read`.
 
     Args:
         work: The model, its data and the split.
         need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
+        unchanged: See `need_pairs`.
 
     Returns:
         The model in eval mode on its device, the split and the record.
@@ -647,21 +651,39 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
     if record is not None:
         sources = sources.over(record.data)
     by_features = isinstance(model.image.input_spec, FeatureInput)
-    reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet, need_images=not by_features)
+    # Features may change without the files that their items name.
+    unchanged = None if by_features or isinstance(model.text.input_spec, FeatureInput) else unchanged
+    reading = read(
+        sources,
+        need_pairs=need_pairs,
+        verify=verify,
+        quiet=work.quiet,
+        need_images=not by_features,
+        unchanged=unchanged,
+    )
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
     pairs = reading.split(split, need_pairs=need_pairs)
     if sources.on_error == "skip":
-        pairs = _with_features(model, pairs, quiet=work.quiet)
+        pairs = with_features(model, pairs, quiet=work.quiet)
     require_features(model, pairs)
     if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
     return LoadedRun(model, pairs, split, record)
 
 
-def _with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:
-    """The items that the files of features name, where the model reads such files; a note counts the others."""
+def with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:
+    """The items that the files of features name, where the model reads such files; a note counts the others.
+
+    Args:
+        model: Reads features in one modality, both or none.
+        pairs: Images and texts.
+        quiet: Show no note.
+
+    Returns:
+        The pairs whose items have features.
+    """
     import numpy as np
 
     from subtext.data.features import FeatureInput
@@ -705,6 +727,7 @@ def read(
     verify: Verify = True,
     quiet: bool = False,
     need_images: bool = True,
+    unchanged: Unchanged | None = None,
 ) -> Dataset:
     """The pairs, with images decoded once; problems that do not forbid their use go to standard error.
 
@@ -714,6 +737,7 @@ def read(
         verify: See `need_pairs`.
         quiet: Show no progress and no notes.
         need_images: False if the model reads features, so that image files may be missing.
+        unchanged: As in `DataConfig.read`.
 
     Returns:
         The data set with all its splits.
@@ -727,7 +751,11 @@ def read(
     need_images = need_images and sources.features is None
     with counter("checking images", quiet=quiet or not need_images) as progress:
         reading = sources.read(
-            verify=need_images and verify, need_images=need_images, need_pairs=need_pairs, progress=progress
+            verify=need_images and verify,
+            need_images=need_images,
+            need_pairs=need_pairs,
+            progress=progress,
+            unchanged=unchanged,
         )
     fatal = [problem for problem in reading.problems if problem.fatal]
     if fatal:

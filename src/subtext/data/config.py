@@ -16,6 +16,7 @@ from subtext.text_helpers import counted
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.data.feature_file import FeatureFile
+    from subtext.data.unchanged import Unchanged
 
 Verify = bool | Callable[[str | bytes, Path], bool]
 """Which images are decoded once when data is read; see `subtext.read`."""
@@ -264,7 +265,13 @@ class DataConfig:
         return replace(remembered, **given)
 
     def read(
-        self, *, verify: Verify = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
+        self,
+        *,
+        verify: Verify = False,
+        need_images: bool = False,
+        need_pairs: bool = True,
+        progress: Any = None,
+        unchanged: Unchanged | None = None,
     ) -> Dataset:
         """Read the data set; see `subtext.read`.
 
@@ -273,6 +280,7 @@ class DataConfig:
             need_images: Whether every image file must exist.
             need_pairs: False to accept images without texts, as for an index.
             progress: Called with the number of images that were decoded.
+            unchanged: See `subtext.read`.
 
         Returns:
             The pairs.
@@ -304,6 +312,7 @@ class DataConfig:
             form=self.form,
             max_pixels=self.max_pixels,
             embedded=not need_pairs,  # Metadata are for searches.
+            unchanged=unchanged,
         )
         if need_pairs and not len(dataset):
             raise DataError(

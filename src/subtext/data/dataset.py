@@ -39,6 +39,7 @@ class Items:
         groups: (N) int64, equal for what belongs together.
         splits: (N) of "train", "val", "test", or what the data set calls them.
         metadata: Name -> (N) extra columns: labels, language, and any other column of the row.
+        marks: Of images that were read for an index, (N) hashes of their rows, "" for none; see `data.unchanged`.
     """
 
     ids: list[str]
@@ -46,6 +47,7 @@ class Items:
     groups: NDArray[np.int64]
     splits: NDArray[Any]
     metadata: Mapping[str, list[Any]] = field(default_factory=dict)
+    marks: Sequence[str] = ()
 
     def __len__(self) -> int:
         """The number of items."""
@@ -74,6 +76,7 @@ class Items:
             groups=self.groups[rows],
             splits=self.splits[rows],
             metadata={name: [column[row] for row in rows] for name, column in self.metadata.items()},
+            marks=[self.marks[row] for row in rows] if self.marks else (),
         )
 
 

@@ -114,17 +114,18 @@ def _number(text: str) -> str:
     return _SIGNS.sub(" ", text).strip()
 
 
-def joined(source: Source, *, embedded: bool) -> Source:
+def joined(source: Source, *, embedded: bool, finder: Finder | None = None) -> Source:
     """Join the rows of tables with the images of their folder.
 
     Args:
         source: Rows of tables (`Source.tables`).
         embedded: Whether what is written inside the images fills the fields that the table lacks.
+        finder: Finds images and sidecars; None for one that lists the folder.
 
     Returns:
         The source whose rows have the paths of files that exist, where one is found; with notes.
     """
-    return replace(source, rows=_Join(source, embedded).rows())
+    return replace(source, rows=_Join(source, embedded, finder or Finder(source.root)).rows())
 
 
 class _Join:
@@ -133,10 +134,11 @@ class _Join:
     Args:
         source: See `joined`.
         embedded: See `joined`.
+        finder: See `joined`.
     """
 
-    def __init__(self, source: Source, embedded: bool) -> None:
-        self.source, self.embedded, self.finder = source, embedded, Finder(source.root)
+    def __init__(self, source: Source, embedded: bool, finder: Finder) -> None:
+        self.source, self.embedded, self.finder = source, embedded, finder
         self.found: list[tuple[str, str]] = []
         self.named, self.lost = set[str](), False
         self.filled, self.differing = Counter[str](), Counter[str]()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -35,6 +35,7 @@ from subtext.data.rows import (
     parse_columns,
     rows_of,
 )
+from subtext.data.unchanged import ReadAgain, Unchanged
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
 
@@ -56,7 +57,7 @@ class UnusableData(DataError):
 
 
 def read(
-    data: str | Path | Dataset | Records | Rows,
+    data: str | Path | Dataset | Records | Rows | Source,
     *,
     images: str | Path | None = None,
     split_seed: int = 0,
@@ -70,6 +71,7 @@ def read(
     form: str | None = None,
     max_pixels: float | None = None,
     embedded: bool = True,
+    unchanged: Unchanged | None = None,
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
@@ -77,7 +79,7 @@ def read(
         data: A file or a folder; or a table that Arrow can read (a frame of pandas or polars, a table of pyarrow); or
             rows, any iterable or torch `Dataset` of mappings such as {"image": "a.jpg", "captions": ["The ruling
             stands."], "split": "train"}, whose images are paths, bytes or PIL images; or a Dataset, whose images are
-            then checked again.
+            then checked again; or what a reader returned, of which each missing image is a problem of its own.
         images: Folder of relative image paths. Default: the folder of the data set, or the folder `images` in it; for
             rows, the current folder.
         split_seed: Seed of the 80-10-10 split by group, for data without splits.
@@ -98,6 +100,8 @@ def read(
             many as half of the memory at hand allows, 89 or more.
         embedded: Whether what is written inside the images of a table (IPTC, XMP, EXIF) fills the fields that the table
             lacks. Where both have a field, that of the table counts.
+        unchanged: What an index has: rows that say the same are passed over and counted there, and the data set has
+            the others alone. None to read all rows.
 
     Returns:
         The images, texts and pairs, and the problems of skipped rows.
@@ -107,6 +111,7 @@ def read(
         ArgumentError: If an argument does not apply to such data.
     """
     limit_pixels(max_pixels)
+    few = isinstance(data, Source)
     folder = None if images is None else Path(images).expanduser()
     if folder is not None and not folder.is_dir():
         raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
@@ -134,21 +139,55 @@ def read(
             roles, actual, changed = parse_columns(columns, text_fields), "", list[RowIssue]()
             if isinstance(path, Path):
                 source, actual, changed = _open_source(path, folder, roles, form)
+            elif isinstance(data, Source):
+                source = data  # Few rows, which are joined already.
             else:
                 source = _source_of_records(records_of(data), folder, roles)
-            source = source if folder is not None else _with_images_found(source)
-            if source.tables and need_images:
-                source = joined(source, embedded=embedded)
-            files = _Files(source.root) if need_images else None
-            dataset, where, textless = _assemble(source, split_seed, {**MERGED, **(merge_split or {})}, files)
+            if not isinstance(data, Source):
+                source = source if folder is not None else _with_images_found(source)
+                if unchanged is not None:
+                    unchanged.begin()
+                    # Who passes over rows does not know which files no row names.
+                    whole = None if unchanged.number else source.whole
+                    source = replace(source, rows=unchanged.changed(source.rows, source.root), whole=whole)
+                source = replace(source, rows=_with_inside(source.rows))
+                if source.tables and need_images:
+                    source = joined(source, embedded=embedded)
+            files = _Files(source.root, few=few) if need_images else None
+            merged = {**MERGED, **(merge_split or {})}
+            dataset, where, textless = _assemble(source, split_seed, merged, files, unchanged)
             dataset = replace(dataset, form=actual, problems=(*changed, *dataset.problems))
+        except ReadAgain:
+            return read(
+                data,
+                images=images,
+                split_seed=split_seed,
+                on_error=on_error,
+                verify=verify,
+                merge_split=merge_split,
+                need_images=need_images,
+                columns=columns,
+                text_fields=text_fields,
+                progress=progress,
+                form=form,
+                max_pixels=max_pixels,
+                embedded=embedded,
+                unchanged=cast(Unchanged, unchanged).whole_listing(),
+            )
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     problems = list(dataset.problems)
+    passed_over = 0 if unchanged is None else unchanged.items
     if need_images and len(dataset.images):
         setting = "--images" if isinstance(path, Path) else "images=FOLDER"
         dataset, image_problems = _check_images(
-            dataset, where, folder is not None, setting=setting, verify=verify, progress=progress
+            dataset,
+            where,
+            folder is not None or isinstance(data, Source),
+            setting=setting,
+            verify=verify,
+            progress=progress,
+            each=isinstance(data, Source) or bool(passed_over),
         )
         # A folder of images has said of its pages already what decoding says.
         said = set(problems)
@@ -160,7 +199,7 @@ def read(
     fatal = [problem for problem in problems if problem.fatal]
     reasons = summarise(fatal)
     summary = f": {'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}" if reasons else ""
-    if not len(dataset.images):
+    if not len(dataset.images) and not passed_over:
         raise UnusableData(f"{path} needs at least one image; it has none{summary}", problems)
     if fatal and on_error == "raise":
         raise UnusableData(
@@ -252,8 +291,21 @@ def _open_source(
     raise DataError(f"{path} needs images, one table or a known data set; it contains {files}; looked for {forms}")
 
 
+def _with_inside(rows: Iterable[Row | RowIssue]) -> Iterator[Row | RowIssue]:
+    """Rows with what is written inside their images, where a reader left that for later."""
+    for row in rows:
+        if isinstance(row, Row) and row.inside is not None:
+            yield from (replace(it, mark=row.mark) if isinstance(it, Row) else it for it in row.inside())
+        else:
+            yield row
+
+
 def _assemble(
-    source: Source, seed: int, merged_splits: Mapping[str, str], files: _Files | None
+    source: Source,
+    seed: int,
+    merged_splits: Mapping[str, str],
+    files: _Files | None,
+    unchanged: Unchanged | None,
 ) -> tuple[Dataset, list[str], dict[str, str]]:
     """All rows as a Dataset, where each image was first named, and where those of no pair were, by name."""
     assembly = _Assembly(merged_splits, files)
@@ -272,7 +324,7 @@ def _assemble(
     problems += assembly.notes.values()
     assembly.link_groups()
     groups = assembly.groups
-    own_splits = any(group.split is not None for group in groups)
+    own_splits = any(group.split is not None for group in groups) or (unchanged is not None and unchanged.split)
     if not own_splits:
         splits = draw_splits([group.first for group in groups], seed=seed)
     else:
@@ -289,8 +341,8 @@ def _assemble(
     types = (np.int64, np.int64, np.float32)
     judgements = Judgements(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
     dataset = Dataset(
-        images=assembly.images.items(splits),
-        texts=assembly.texts.items(splits),
+        images=assembly.images.items(splits, assembly.marks if any(assembly.marks.values()) else {}),
+        texts=assembly.texts.items(splits, {}),
         links=np.array(list(assembly.links), dtype=np.int64).reshape(-1, 2),
         root=source.root,
         judgements=judgements if source.judgements else None,
@@ -334,8 +386,9 @@ class _Column:
         self.entries.append(item)
         return len(self.entries) - 1
 
-    def items(self, splits: NDArray[np.character]) -> Items:
-        """All of them as columns; `splits` has one entry per group."""
+    def items(self, splits: NDArray[np.character], marks: Mapping[int, tuple[int, str] | None]) -> Items:
+        """All of them as columns; `splits` has one entry per group, and `marks` one per row, or none."""
+        known = [marks[row] or (0, "") for row in range(len(self.entries))] if marks else []
         groups = np.array([item.group for item in self.entries], dtype=np.int64)
         names = dict.fromkeys(name for item in self.entries for name in item.metadata)
         return Items(
@@ -344,6 +397,7 @@ class _Column:
             groups=groups,
             splits=splits[groups],
             metadata={name: [item.metadata.get(name) for item in self.entries] for name in names},
+            marks=[mark for _, mark in known],
         )
 
 
@@ -362,10 +416,11 @@ class _Files:
 
     Args:
         root: Folder of relative paths.
+        few: Whether each file is looked at, and no folder is listed.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.listed = root, dict[str, dict[str, tuple[int, int] | None]]()
+    def __init__(self, root: Path, *, few: bool = False) -> None:
+        self.root, self.few, self.listed = root, few, dict[str, dict[str, tuple[int, int] | None]]()
         self.folders: dict[str, dict[str, set[str]]] = {}
 
     def key(self, path: str) -> str | tuple[int, int]:
@@ -379,6 +434,8 @@ class _Files:
         """
         if "?offset=" in path:
             return path
+        if self.few and (identity := file_identity(os.path.join(self.root, path))) is not None:  # noqa: PTH118
+            return identity
         folder, name = os.path.split(os.path.join(self.root, path))  # noqa: PTH118 (30,000 paths)
         if folder not in self.listed:
             try:
@@ -425,6 +482,7 @@ class _Assembly:
         unpaired: Images that have no partner on purpose.
         textless: Images with a row that has no text.
         notes: On rows with another value of a field (second) of an image (first).
+        marks: Of each image, the mark of its rows; None where they do not stand together.
     """
 
     def __init__(self, merged_splits: Mapping[str, str], files: _Files | None) -> None:
@@ -439,6 +497,7 @@ class _Assembly:
         self.unpaired: set[int] = set()
         self.textless: set[int] = set()
         self.notes: dict[tuple[int, str], RowIssue] = {}
+        self.marks: dict[int, tuple[int, str] | None] = {}
 
     def add(self, row: Row) -> None:
         """Add a row.
@@ -490,9 +549,12 @@ class _Assembly:
             image = same_name
         if image is None:
             image = self.images.add(_Item(name, path, self._group(row, split, name), row.metadata, row.where))
+            self.marks[image] = row.mark
             if file is not None:
                 self.by_file[file] = image
             return image
+        if self.marks[image] != row.mark:
+            self.marks[image] = None  # Its rows do not stand together: none of them says all of it.
         # An image that is named again needs to be in the same group and the same split.
         item = self.images.entries[image]
         self._require_one_split(f"image '{item.name}'", split, item.group)
@@ -581,6 +643,7 @@ def _check_images(
     setting: str,
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
+    each: bool = False,
 ) -> tuple[Dataset, list[RowIssue]]:
     """Check the images of a data set; each that cannot be used becomes a problem.
 
@@ -593,19 +656,20 @@ def _check_images(
         setting: That names it.
         verify: Decode every image, or those that it chooses, in threads; otherwise only check that its file exists.
         progress: Called with the number of decoded images and their total.
+        each: Whether each missing image is a problem even where no file exists, as of the few rows of a `Source`.
 
     Returns:
         The data set whose images can be used, and the problems.
     """
     root, values = dataset.root, list(dataset.images.values)
-    missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()
+    missing, folders = _missing(dataset, few=each), dict[str, dict[str, set[str]]]()
     for row, lost in list(missing.items()):
         if (spelt := as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
             values[row] = spelt
             del missing[row]
     images = replace(dataset.images, values=values)
     dataset = replace(dataset, images=images)
-    if len(missing) == len(images) > 1:
+    if len(missing) == len(images) > 1 and not each:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder ({setting})"
         whole = RowIssue("images", message, files=tuple(missing.values()))
@@ -663,13 +727,13 @@ def _keep_images(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
     return dataset.subset(np.flatnonzero(keep), np.flatnonzero(has | ~had))
 
 
-def _missing(dataset: Dataset) -> dict[int, str]:
+def _missing(dataset: Dataset, *, few: bool) -> dict[int, str]:
     """The images whose file does not exist, and its path; listing each folder once is faster than a check per file."""
     listed: dict[str, set[str]] = {}
     missing = {}
     root = os.fspath(dataset.root)
     for row, value in enumerate(dataset.images.values):
-        if not isinstance(value, str) or "?offset=" in value:
+        if not isinstance(value, str) or "?offset=" in value or (few and image_exists(value, dataset.root)):
             continue
         folder, name = os.path.split(os.path.join(root, value))  # noqa: PTH118 (30,000 paths, once per image)
         if folder not in listed:

@@ -88,6 +88,8 @@ class Row:
         group: Name of the group; None for the image's own.
         metadata: All other columns.
         unpaired: Whether the image or text has no partner, such as a distractor in a gallery.
+        mark: Number and hash of the rows of its image that stand together; see `data.unchanged`.
+        inside: Gives the rows of what is written inside the image, in the place of this one; None for a row as it is.
     """
 
     where: str
@@ -99,6 +101,8 @@ class Row:
     group: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     unpaired: bool = False
+    mark: tuple[int, str] | None = None
+    inside: Callable[[], Iterator[Row | RowIssue]] | None = None
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, limit_pixels, most_pixels, read_bytes
 from subtext.data.output_cache import OutputCache
+from subtext.data.unchanged import KnownImage, Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
@@ -36,8 +37,17 @@ from subtext.retrieval.journal import deleted_before, journal
 from subtext.retrieval.lists import listed_images, rename_images
 from subtext.retrieval.manifest import EncoderRecord, Manifest
 from subtext.retrieval.sentences import SentenceVectors
-from subtext.retrieval.stores.item import SIDES, Change, DerivedRow, DerivedSpace, IndexEntry, Side, StoredRow
-from subtext.retrieval.stores.store import Store, Writer
+from subtext.retrieval.stores.item import (
+    SIDES,
+    Change,
+    DerivedRow,
+    DerivedSpace,
+    IndexEntry,
+    Side,
+    StoredRow,
+    machine_of,
+)
+from subtext.retrieval.stores.store import Store, View, Writer
 from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
@@ -193,6 +203,7 @@ def ingest(
     exact: bool = False,
     again: bool = False,
     renames: bool = False,
+    gone: Mapping[Side, Sequence[str]] | None = None,
     unread: Mapping[Side, set[str]] | None = None,
     verify_files: bool = False,
     finish: bool = True,
@@ -216,6 +227,7 @@ def ingest(
         exact: A text keeps no links but those of the data.
         again: Also adds items that were deleted before.
         renames: A new item takes over the vectors of one of the same content that the data set has no more.
+        gone: Ids of the items that the data set has no more; None for all that are not in `pairs`.
         unread: Ids of items of the index that the data set names and that cannot be read now: they stay as they are.
         verify_files: Reads also the files whose size and times are those of the index.
         finish: False leaves the job unfinished, since more belongs to it.
@@ -251,7 +263,7 @@ def ingest(
         embed.note = note if ray is None else None
         embed.verify_files, linked = verify_files, set[str]() if unread is None else unread["texts"]
         if renames:
-            embed.store, embed.absent = writer.store, _absent(writer, pairs, unread)
+            embed.store, embed.absent = writer.store, _absent(writer, pairs, unread, gone)
             with writer.store.reading() as view:
                 named = listed_images(view)
             absent = embed.absent.get("images", {})
@@ -324,15 +336,21 @@ Prepared = tuple[Sequence[IndexEntry], NDArray[np.float32] | None, Sequence[Inde
 
 
 def _absent(
-    writer: Writer, pairs: Dataset, unread: Mapping[Side, set[str]] | None
+    writer: Writer,
+    pairs: Dataset,
+    unread: Mapping[Side, set[str]] | None,
+    gone: Mapping[Side, Sequence[str]] | None,
 ) -> dict[Side, dict[bytes, list[str]]]:
     """Content -> ids of items of the index that the data set does not have; empty where it has no new items."""
     absent: dict[Side, dict[bytes, list[str]]] = {}
     for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
-        stored, present = writer.ids(side), set(items.ids) | (set() if unread is None else unread[side])
-        gone = [] if set(items.ids).issubset(stored) else [name for name in stored if name not in present]
         absent[side] = {}
-        for row in filter(lambda row: row.content, writer.rows_of(side, gone).values()):
+        if gone is not None:
+            missing = gone[side]
+        else:
+            stored, present = writer.ids(side), set(items.ids) | (set() if unread is None else unread[side])
+            missing = [] if set(items.ids).issubset(stored) else [name for name in stored if name not in present]
+        for row in filter(lambda row: row.content, writer.rows_of(side, missing).values()):
             absent[side].setdefault(row.content, []).append(row.id)
     return absent
 
@@ -494,6 +512,8 @@ def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Itera
             ray.shutdown()
 
 
+CHANGES = "changes"
+"""Key of a job's source that is a list of changes; no data set is read by it again."""
 FEW, SHARE = 10, 0.1
 """An update deletes no more than either of these without a word: items, and their share of the index."""
 
@@ -518,13 +538,14 @@ class Missing:
         """Number of all of them."""
         return sum(map(len, self.ids.values()))
 
-    def require_allowed(self, allowed: int | None, subject: str, command: str) -> None:
+    def require_allowed(self, allowed: int | None, subject: str, command: str, *, named: bool = False) -> None:
         """Require that so many items may be deleted: data that is half written or not mounted looks the same.
 
         Args:
             allowed: How many; None for `FEW`, or `SHARE` of the index.
             subject: The index, for the message.
             command: What deletes them all the same.
+            named: Whether changes name the items, and no data lacks them.
 
         Raises:
             DataError: If they are more; nothing was deleted.
@@ -532,48 +553,155 @@ class Missing:
         many = self.lost >= FEW and self.lost > SHARE * self.total if allowed is None else self.lost > allowed
         if many:
             first = next(chain.from_iterable(self.ids.values()))
-            raise DataError(
-                f"{subject} stays as it is: its data no longer has {self.lost:,} of its {self.total:,} items, first "
-                f"'{first}', as if a table were half written or a disk not mounted; where they are to be deleted: "
-                f"`{command}`"
+            counts = f"{self.lost:,} of its {self.total:,} items, first '{first}'"
+            why = (
+                f"the changes delete {counts}"
+                if named
+                else (f"its data no longer has {counts}, as if a table were half written or a disk not mounted")
             )
+            raise DataError(f"{subject} stays as it is: {why}; where they are to be deleted: `{command}`")
 
 
 def find_missing(
-    writer: Writer, keep: Mapping[Side, set[str]], readings: Sequence[tuple[Model, Dataset]], *, allowed: int | None
+    writer: Writer,
+    keep: Mapping[Side, set[str]],
+    readings: Sequence[tuple[Model, Dataset]],
+    *,
+    unchanged: Unchanged,
+    allowed: int | None,
 ) -> Missing:
     """Find the items that the data of an index no longer has.
 
     Args:
         writer: Changes the index.
-        keep: Ids to keep on each side: those of the data.
+        keep: Ids to keep on each side: those of the data sets.
         readings: The data sets, each with the model that reads it.
+        unchanged: Images that are kept with all their texts.
         allowed: See `Missing.require_allowed`: fewer are not told apart from renamed ones.
 
     Returns:
         The missing items.
     """
-    stored = {side: writer.ids(side) for side in SIDES}
-    gone = {side: [name for name in stored[side] if name not in keep[side]] for side in SIDES}
-    count, total = sum(map(len, gone.values())), sum(map(len, stored.values()))
+    gone = dict[Side, list[str]]()
+    with writer.store.reading() as view:
+        kept = {side: np.array(sorted(view.keys_of(side, sorted(keep[side])).values()), np.int64) for side in SIDES}
+        images = np.union1d(kept["images"], unchanged.keys)
+        # Texts of a machine stand in no data; they go with their images.
+        texts = np.union1d(kept["texts"], unchanged.texts)
+        for side, own in zip(SIDES, (images, texts), strict=True):
+            lost = np.setdiff1d(view.keys(side), own).tolist()
+            rows = sorted(view.rows(side, keys=lost, links=side == "texts"), key=lambda row: row.key)
+            gone[side] = [row.id for row in rows if not (machine_of(row.metadata) and np.isin(row.links, images).any())]
+        total = sum(view.counts.values())
+    count = sum(map(len, gone.values()))
     missing = Missing(gone, total, count)
     if count <= (max(FEW - 1, SHARE * total) if allowed is None else allowed):
         return missing
     with writer.store.reading() as view:
         # An update that was cut off before it deleted has put the new names in already.
-        cut_off = any(job.finished is None and job.verb == "update" for job in journal(view))
+        unfinished = [job for job in journal(view) if job.finished is None and job.verb == "update"]
+    cut_off = any(CHANGES not in (job.source or {}) for job in unfinished)
+    known = dict[Side, set[str]]()
+    if not cut_off:
+        ids = {side: [name for _, pairs in readings for name in items_of(pairs, side).ids] for side in SIDES}
+        with writer.store.reading() as view:
+            known = {side: set(view.keys_of(side, ids[side])) for side in SIDES}
+    return without_renamed(writer, missing, readings, known=known)
+
+
+def items_of(pairs: Dataset, side: Side) -> Items:
+    """The items of a side.
+
+    Args:
+        pairs: Images and texts.
+        side: "images" or "texts".
+
+    Returns:
+        Those of that side.
+    """
+    return pairs.images if side == "images" else pairs.texts
+
+
+_HELD = 8192
+"""Rows of an index that are read at a time."""
+
+
+def known_images(view: View) -> Iterator[KnownImage]:
+    """What an index has of its images, some at a time.
+
+    Args:
+        view: The index at one moment.
+
+    Yields:
+        The images, in any order.
+    """
+    keys = view.keys("images")
+    for start in range(0, len(keys), _HELD):
+        for row in view.rows("images", keys=keys[start : start + _HELD].tolist(), links=True):
+            yield KnownImage(row.key, row.id, row.path, row.stamp, row.content, row.links)
+
+
+def restamp(writer: Writer, stamps: Sequence[tuple[int, str]]) -> None:
+    """Store the times of files that have others and the same content.
+
+    Args:
+        writer: Changes the index.
+        stamps: Key of an image, and its stamp.
+    """
+    for start in range(0, len(stamps), CHUNK):
+        now = dict(stamps[start : start + CHUNK])
+        with writer.store.reading() as view:
+            rows = view.rows("images", keys=sorted(now))
+        writer.put(Change("images", amended=[replace(row.entry(), stamp=now[row.key]) for row in rows]))
+
+
+def without_renamed(
+    writer: Writer, missing: Missing, readings: Sequence[tuple[Model, Dataset]], *, known: Mapping[Side, set[str]]
+) -> Missing:
+    """Tell those of the missing items that have only another name from those that are lost.
+
+    Args:
+        writer: Changes the index.
+        missing: The missing items.
+        readings: The data sets, each with the model that reads it.
+        known: Ids of each side that are no new names; empty where any of the data may be one.
+
+    Returns:
+        The same items, with the number of the lost ones.
+    """
     roots, present = Path(writer.manifest.root), Counter[tuple[Side, bytes]]()
     for model, pairs in readings:
         for side, items, branch in zip(SIDES, (pairs.images, pairs.texts), (model.image, model.text), strict=True):
-            known = set() if cut_off else set(stored[side])
-            rows = np.array([row for row, name in enumerate(items.ids) if name not in known], dtype=np.int64)
+            own = known.get(side, set())
+            rows = np.array([row for row, name in enumerate(items.ids) if name not in own], dtype=np.int64)
             new = items.take(rows)
-            rows_stored = writer.rows_of(side, new.ids) if cut_off else {}
+            rows_stored = {} if known else writer.rows_of(side, new.ids)
             chunk = Chunk(side, rows, new, len(rows), rows_stored, pairs.own_splits)
             entries = _entries(chunk, branch.input_spec, pairs.root, roots)
             present.update((side, entry.content) for entry in entries)
+    gone = missing.ids
     former = Counter((side, row.content) for side in SIDES for row in writer.rows_of(side, gone[side]).values())
     return replace(missing, lost=(former - present).total())
+
+
+def unstored(writer: Writer, model: Model, pairs: Dataset) -> int:
+    """Count the items of a data set that an index does not have as they are, or would take again: nothing is written.
+
+    Args:
+        writer: Changes the index.
+        model: The model of the index.
+        pairs: Images and texts.
+
+    Returns:
+        Number of items that are new or changed.
+    """
+    count, roots = 0, (pairs.root, Path(writer.manifest.root))
+    for chunk in _chunks(writer, pairs, again=False, only=None):
+        branch = model.image if chunk.side == "images" else model.text
+        for entry in _entries(chunk, branch.input_spec, *roots):
+            before = chunk.stored.get(entry.id)
+            count += before is None or before.digest != entry.digest(SIDES.index(chunk.side), before.key)
+    return count
 
 
 def prune(writer: Writer, ids: Mapping[Side, Sequence[str]]) -> WriteCounts:
@@ -685,6 +813,8 @@ def _entries(
             if digests is None:
                 stored = None if verify_files else chunk.stored.get(name)
                 content, stamp = _file_digest(value, data_root, path, stored)
+                mark = items.marks[row] if items.marks else ""
+                stamp = f"{stamp} {mark}" if mark and stamp else stamp
         elif isinstance(value, bytes) and digests is None:
             content = _digest(value)
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
@@ -696,7 +826,7 @@ def _entries(
 def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:
     """The digest of an image, and its file's stamp; the stored digest where path, size and times are the same."""
     stamp = file_stamp(source, root)
-    if stored is not None and stored.stamp == stamp and stored.path == path:
+    if stored is not None and file_part(stored.stamp) == stamp and stored.path == path:
         return stored.content, stamp
     return image_digest(source, root), stamp
 

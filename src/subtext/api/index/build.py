@@ -30,8 +30,11 @@ from subtext.api.load import (
     LoadedRun,
     ModelSource,
     cache_shown,
+    choose_device,
     open_subject,
     read_data_of_run,
+    require_features,
+    with_features,
 )
 from subtext.api.options import (
     DEFAULTS,
@@ -61,7 +64,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from subtext.api.embed import EmbeddedDataset
+    from subtext.data.changes import Changes
     from subtext.data.dataset import Dataset, RowIssue
+    from subtext.data.unchanged import Unchanged
     from subtext.evaluation.compare import Compared
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
@@ -90,6 +95,13 @@ AllowDeleting = Annotated[
     Metavar("NUMBER"),
     OptionGroup("Index"),
 ]
+ChangesFile = Annotated[
+    "str | Path | Rows | None",
+    'Read changes instead of the data: JSON lines of changed rows and of {"id": ..., "deleted": true}; - for standard '
+    "input.",
+    Metavar("FILE"),
+    OptionGroup("Data"),
+]
 VerifyFiles = Annotated[
     bool, "Read all image files again, not only those with another size or time.", OptionGroup("Index")
 ]
@@ -113,6 +125,8 @@ class IndexChange(Report):
         unread: Ids of images that the data names and that could not be read: they stay as they were.
         unusable: Rows and images of the data that cannot be used and are no items, as with `on_error` "skip".
         withheld: Items missing from data of which some rows could not be read: they stay, as they may be those rows.
+        unknown: Of changes: ids to delete that the index does not have.
+        problems: Of changes: a sentence for each line that was left out, with its number.
         renamed: Items with new names and known content: they keep their vectors.
         run: Of a move: the new model.
         advice: Recommended next step.
@@ -133,6 +147,8 @@ class IndexChange(Report):
     unread: tuple[str, ...] = ()
     unusable: int = 0
     withheld: int = 0
+    unknown: int = 0
+    problems: tuple[str, ...] = ()
     run: str = ""
     advice: tuple[str, ...] = ()
     compared: str = ""
@@ -140,6 +156,7 @@ class IndexChange(Report):
     def _lines(self) -> list[str]:
         items = items_counted(self.counts)
         of_data = "1 row or image" if self.unusable == 1 else f"{self.unusable:,} rows or images"
+        of_data = counted(self.unusable, "line") if self.problems else of_data
         unusable = [f"{of_data} that cannot be used left out"] if self.unusable else []
         if self.verb == "build":
             command = f'subtext search {shlex.quote(self.path)} "words"'
@@ -162,6 +179,7 @@ class IndexChange(Report):
             f"{self.withheld:,} missing from data with unreadable rows {_stay(self.withheld)}, as they may be these"
         )
         parts += [f"{missing} ({allow})"] if self.withheld else []
+        parts += [f"{counted(self.unknown, 'id')} to delete not in the index"] if self.unknown else []
         return [f"{self.path}: {', '.join([*parts, *unusable])}", *self.advice]
 
 
@@ -301,7 +319,7 @@ def add_to_index(
         RequirementError: If there is nothing to add.
         DataError: If ids of the data name other files in the index.
     """
-    from subtext.retrieval.build import conflicting_ids
+    from subtext.retrieval.build import conflicting_ids, restamp
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import open_store
 
@@ -320,7 +338,8 @@ def add_to_index(
         sources, split = DataConfig.from_json(recorded), recorded.get("split") or "all"
     work = replace(work, sources=_as_first_read(store, sources), split=split)
     with store.writing("add") as writer:
-        opened, source = open_source(work, store)
+        known = None if restore_deleted else _known(store)
+        opened, source = open_source(work, store, known)
         if taken := conflicting_ids(writer, opened.pairs):
             item, before, after = taken[0]
             raise DataError(
@@ -329,6 +348,9 @@ def add_to_index(
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
         written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
+        if known is not None:
+            restamp(writer, known.touched)
+            written = replace(written, unchanged=written.unchanged + known.finish())
         refresh_spaces(writer, quiet=work.quiet)
         refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
     return _change(store, "add", written, problems=opened.pairs.problems)
@@ -339,6 +361,7 @@ def update_index(
     index: IndexArgument,
     *,
     data: RecordedData = None,
+    changes: ChangesFile = None,
     keep_missing: KeepMissing = False,
     allow_deleting: AllowDeleting = None,
     verify_files: VerifyFiles = False,
@@ -354,9 +377,15 @@ def update_index(
     place. If 10 items or more, and over a tenth of the index, are missing from the data, nothing is changed: a table
     may be half written, or a disk not mounted. The message names the number to allow.
 
+    With `changes`, the data is not read: the index follows the lines, and the work grows with their number. A line is
+    an object. It has the columns of the data set's table, and says all of its image: texts that it does not name are
+    deleted; or it is {"id": ..., "deleted": true}. Of two lines about one id the last one counts. Lines that cannot be
+    used are named, and the others are done; with `on_error` "raise", nothing is.
+
     Args:
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
+        changes: A file of JSON lines; "-" for standard input; or rows that are mappings.
         keep_missing: Do not delete items that are missing from the data.
         allow_deleting: Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.
         verify_files: Read all image files again, not only those with another size or time.
@@ -371,8 +400,20 @@ def update_index(
         SearchIndexError: Like `add_to_index`.
         IndexLockedError: Like `add_to_index`.
         RequirementError: For an index without a data set, and for DATA that is none of several.
-        DataError: If a data set of the index is not there, or more is missing from it than may be deleted.
+        DataError: If a data set of the index is not there, or more is missing from it than may be deleted; and if no
+            line of the changes can be used.
+        ArgumentError: For `changes` together with `data` or `keep_missing`.
     """
+    if changes is not None:
+        if data is not None or keep_missing:
+            raise ArgumentError(
+                "changes take the place of the data; it got ",
+                Setting("data" if data is not None else "keep_missing"),
+                ", too; leave one of them out",
+                field="changes",
+            )
+        work = _work_on(index, run, model, **options)
+        return _update_by(index, work, changes, allowed=allow_deleting, verify_files=verify_files)
     work = _work_on(index, run, model, data=data, **options)
     return _update(index, work, keep_missing=keep_missing, allowed=allow_deleting, verify_files=verify_files)
 
@@ -601,14 +642,14 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
 
 
 def open_source(
-    work: EvaluationSubject, store: Store | None = None, *, verify_files: bool = False
+    work: EvaluationSubject, store: Store | None = None, known: Unchanged | None = None
 ) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
     Args:
         work: Model, data and split.
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
-        verify_files: Compare also the content of files that look unchanged.
+        known: The images of that index: where all splits are read, rows that say what it has are passed over.
 
     Returns:
         The model with its data, and the source as plain data.
@@ -617,9 +658,15 @@ def open_source(
         RequirementError: If a model only scores pairs.
     """
     from subtext.data.features import FeatureInput
+    from subtext.data.unchanged import Unchanged
 
-    verify = True if store is None else _unlike_stored(store, verify_files=verify_files)
-    opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
+    if store is not None and known is None:
+        known = _known(store)
+        known.passes = False
+    # A part of a data set without splits of its own is drawn of all its rows.
+    passing = known if known is not None and work.split == "all" else Unchanged((), Path(), count=0, verify_files=False)
+    verify = True if known is None else known.is_other
+    opened = open_subject(work, need_pairs=False, verify=verify, unchanged=passing).to_indexable("an index")
     files: list[Any] = [
         branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
@@ -639,29 +686,14 @@ def _as_first_read(store: Store, sources: DataConfig) -> DataConfig:
     return replace(sources, form=next((known.form for known in recorded), None))
 
 
-def _unlike_stored(store: Store, *, verify_files: bool) -> Callable[[str | bytes, Path], bool]:
-    """Whether an image, in a folder, is no file that the index has as it is now; it need not be decoded again."""
-    from subtext.retrieval.build import file_stamp, image_digest, stored_path
+def _known(store: Store, *, verify_files: bool = False) -> Unchanged:
+    """The images of an index, as hashes."""
+    from subtext.data.unchanged import Unchanged
+    from subtext.retrieval.build import known_images
 
     with store.reading() as view:
-        rows = {row.path: row for row in view.rows("images", keys=view.keys("images").tolist())}
-    index_root = Path(store.manifest.root).resolve()
-
-    def unlike(value: str | bytes, root: Path) -> bool:
-        if isinstance(value, bytes):
-            return True
-        row = rows.get(stored_path(value, root.resolve(), index_root))
-        if row is None or row.stamp is None:
-            return True
-        if row.stamp == file_stamp(value, root) and not verify_files:
-            return False
-        try:
-            # Copied, moved or given other rights: the same bytes have been decoded before.
-            return image_digest(value, root) != row.content
-        except DataError:
-            return True
-
-    return unlike
+        images = known_images(view)
+        return Unchanged(images, Path(store.manifest.root), count=view.counts["images"], verify_files=verify_files)
 
 
 def new_manifest_of(
@@ -853,9 +885,8 @@ def _update(
     verify_files: bool = False,
 ) -> IndexChange:
     from subtext.data.features import FeatureInput
-    from subtext.retrieval.build import WriteCounts, find_missing, model_fingerprint, prune
+    from subtext.retrieval.build import CHANGES, WriteCounts, find_missing, model_fingerprint, prune, restamp
     from subtext.retrieval.journal import journal
-    from subtext.retrieval.machine_texts import machine_rows
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
 
@@ -867,11 +898,16 @@ def _update(
         )
     with store.reading() as view:
         jobs = journal(view)
-    in_memory = any(job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in jobs)
+    in_memory = any(
+        job.source and not job.source.get("data") and CHANGES not in job.source and job.verb not in ("import", "delete")
+        for job in jobs
+    )
     if in_memory and recorded_sources(store) and not keep_missing:
         raise RequirementError(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
         )
+    # What was cut off has put new names in already: whether an old name has one is told by the whole listing.
+    cut_off = any(job.verb == "update" and job.finished is None and CHANGES not in (job.source or {}) for job in jobs)
     if damaged := [str(job.number) for job in jobs if job.damaged]:
         keep_missing = True
         say(
@@ -882,9 +918,11 @@ def _update(
         former = []  # Items of both places stay, and so do both places.
     with store.writing("update") as writer:
         readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
+        known, passed = _known(store, verify_files=verify_files), 0
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
-            opened, source = open_source(step, store, verify_files=verify_files)
+            opened, source = open_source(step, store, None if cut_off else known)
+            passed += known.finish()
             if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
             if readings and model_fingerprint(opened.model) == model_fingerprint(readings[0][1].model):
@@ -898,10 +936,8 @@ def _update(
         for _, opened, _ in readings:
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-        with store.reading() as view:
-            keep["texts"] |= {row.id for row in machine_rows(view, keep["images"])}  # No data set has them.
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
-        missing = find_missing(writer, keep, models, allowed=allowed)
+        missing = find_missing(writer, keep, models, unchanged=known, allowed=allowed)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
         deletes = not keep_missing and not withheld
         if deletes:
@@ -910,7 +946,8 @@ def _update(
             if work.sources.in_memory is not None:
                 command = f"update_index(..., allow_deleting={missing.lost})"
             missing.require_allowed(allowed, str(store.path), command)
-        total = WriteCounts()
+        total = WriteCounts(unchanged=passed)
+        restamp(writer, known.touched)
         for step, opened, source in readings:
             total += _ingest(
                 writer,
@@ -920,6 +957,7 @@ def _update(
                 source=source,
                 exact=len(steps) == 1,
                 renames=len(steps) == 1 and deletes,
+                gone=missing.ids,
                 unread=unread,
                 verify_files=verify_files,
                 finish=False,
@@ -936,8 +974,112 @@ def _update(
         if readings:
             refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
     left = [problem for problem in problems if problem.item not in unread["images"]]
-    change = _change(store, "update", total, problems=left)
+    # To look for each image that cannot be shown costs what the index has.
+    change = _change(store, "update", total, problems=left, pictures=bool(total.embedded or total.amended))
     return replace(change, unread=tuple(sorted(unread["images"])), withheld=withheld)
+
+
+def _update_by(
+    index: str | Path, work: EvaluationSubject, changes: str | Path | Rows, *, allowed: int | None, verify_files: bool
+) -> IndexChange:
+    """Update an index by a list of changes; what the list does not name is not looked at."""
+    from subtext.data.changes import STANDARD_INPUT, by_line, read_changes, unknown_id
+    from subtext.data.rows import parse_columns
+    from subtext.retrieval.build import CHANGES, Missing, WriteCounts, prune, require_model, unstored, without_renamed
+    from subtext.retrieval.changes import consequences, relink
+    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.registry import open_store
+
+    store = open_store(index)
+    recorded = recorded_sources(store)
+    sources = work.sources.over(recorded[0][0]) if len(recorded) == 1 else work.sources
+    found = read_changes(changes, parse_columns(sources.columns, sources.text_fields))
+    with store.writing("update") as writer:
+        model, record = work.model.open(
+            features=sources.features, text_features=sources.text_features, device=choose_device(work.device)
+        )
+        opened = LoadedRun(model, _changed_pairs(writer, model, work, found, verify_files=verify_files), "all", record)
+        opened, pairs = opened.to_indexable("an index"), opened.pairs
+        fatal = [problem for problem in found.problems if problem.fatal]
+        if fatal and (work.sources.on_error == "raise" or not (len(pairs.images) or found.deleted)):
+            raise DataError(f"nothing was changed: {'; '.join(by_line(fatal))}; correct these lines")
+        after = consequences(writer, pairs, found.deleted, damaged={problem.item for problem in fatal})
+        left = by_line([*fatal, *(unknown_id(found.deleted[name], name) for name in after.unknown)])
+        for sentence in (*by_line([problem for problem in found.problems if not problem.fatal]), *left):
+            say(f"note: {sentence}", quiet=work.quiet)
+        missing = Missing(after.gone, sum(store.counts.values()), sum(map(len, after.gone.values())))
+        if missing.count and len(pairs.images):
+            known = {
+                side: set(writer.rows_of(side, items.ids))
+                for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True)
+            }
+            missing = without_renamed(writer, missing, [(opened.model, pairs)], known=known)
+        named = shlex.quote(str(changes)) if isinstance(changes, str | os.PathLike) else STANDARD_INPUT
+        command = (
+            f"subtext index update {shlex.quote(str(store.path))} --changes {named} --allow-deleting {missing.lost}"
+        )
+        missing.require_allowed(allowed, str(store.path), command, named=True)
+        number = len(pairs.images) + len(pairs.texts)
+        if missing.count or after.links or unstored(writer, opened.model, pairs):
+            source = {CHANGES: found.digest}
+            job = writer.begin("update", source=source, total=number)
+            written = _ingest(
+                writer,
+                opened,
+                work,
+                verb="update",
+                source=source,
+                renames=True,
+                gone=after.gone,
+                verify_files=verify_files,
+                finish=False,
+            )
+            relink(writer, after.links)
+            written += prune(writer, after.gone)
+            written = replace(written, deleted=written.deleted - written.renamed)
+            writer.finish(job)
+            refresh_spaces(writer, quiet=work.quiet)
+            refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
+        else:  # Nothing is written, not even to the journal: what readers have in memory stays valid.
+            require_model(store, writer.manifest, opened.model)
+            written = WriteCounts(unchanged=number)
+    change = _change(store, "update", written, pictures=False)
+    return replace(change, unusable=len(fatal), unknown=len(after.unknown), problems=left)
+
+
+def _changed_pairs(
+    writer: Writer, model: Model, work: EvaluationSubject, found: Changes, *, verify_files: bool
+) -> Dataset:
+    """The rows of changes as a data set, which may be empty; an image that an index has unchanged is not decoded."""
+    import numpy as np
+
+    from subtext.data.changes import changed_dataset
+    from subtext.data.dataset import RowIssue
+    from subtext.data.features import FeatureInput
+    from subtext.data.unchanged import KnownImage, Unchanged
+    from subtext.retrieval.changes import shared_texts
+
+    root, by_features = Path(writer.manifest.root), isinstance(model.image.input_spec, FeatureInput)
+    stored = writer.rows_of("images", list(found.rows))
+    images = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, ()) for row in stored.values())
+    pairs = changed_dataset(
+        found,
+        root if work.sources.images is None else Path(work.sources.images),
+        {name: str(root / row.path) for name, row in stored.items() if row.path},
+        need_images=not by_features,
+        verify=Unchanged(images, root, count=len(stored), verify_files=verify_files).is_other,
+    )
+    pairs = with_features(model, pairs, quiet=work.quiet)
+    require_features(model, pairs)
+    shared = shared_texts(writer, pairs, found.deleted)
+    for image, (text, other) in shared.items():
+        what = f"its text has the id '{text}', as a text of '{other}' has, which no line names; name that image, too"
+        found.problems.append(RowIssue(found.rows[image].where, what, item=image))
+    # What is left out keeps the texts that it has: they are of an image with a problem.
+    images = [row for row, name in enumerate(pairs.images.ids) if name not in shared]
+    taken = {text for text, _ in shared.values()}
+    texts = [row for row, name in enumerate(pairs.texts.ids) if name not in taken]
+    return pairs.subset(np.array(images, dtype=np.int64), np.array(texts, dtype=np.int64)) if shared else pairs
 
 
 def _unread(store: Store, images: set[str]) -> dict[Side, set[str]]:
@@ -958,6 +1100,7 @@ def _ingest(
     again: bool = False,
     exact: bool = False,
     renames: bool = False,
+    gone: Mapping[Side, Sequence[str]] | None = None,
     unread: Mapping[Side, set[str]] | None = None,
     verify_files: bool = False,
     finish: bool = True,
@@ -977,6 +1120,7 @@ def _ingest(
         again: Also add items that were deleted before.
         exact: A text keeps no links but those of the data.
         renames: A new item takes over the vectors of a removed one with the same content.
+        gone: Ids of the removed items, where they are known.
         unread: Ids of items that stay as they are, as they cannot be read now.
         verify_files: Read also files that look unchanged.
         finish: False leaves the job unfinished.
@@ -1002,6 +1146,7 @@ def _ingest(
             again=again,
             exact=exact,
             renames=renames,
+            gone=gone,
             unread=unread,
             verify_files=verify_files,
             finish=finish,
@@ -1025,13 +1170,19 @@ def _ingest(
 
 
 def _change(
-    store: Store, verb: str, written: WriteCounts | None, *, run: str = "", problems: Sequence[RowIssue] = ()
+    store: Store,
+    verb: str,
+    written: WriteCounts | None,
+    *,
+    run: str = "",
+    problems: Sequence[RowIssue] = (),
+    pictures: bool = True,
 ) -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
     numbers = {} if written is None else asdict(written)
     numbers["unusable"] = sum(problem.fatal for problem in problems)
-    shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
+    shape, next_steps = vector_shape(store.manifest), tuple(advice(store, pictures=pictures))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 
 
@@ -1105,6 +1256,7 @@ def _file_states(index: str | Path) -> dict[str, object]:
     from subtext.data.folders import list_files
     from subtext.data.image_files import image_stamp
     from subtext.data.readers.webdataset import shards
+    from subtext.data.unchanged import file_part
     from subtext.retrieval.build import file_stamp
     from subtext.retrieval.stores.registry import open_store
 
@@ -1123,7 +1275,7 @@ def _file_states(index: str | Path) -> dict[str, object]:
         states |= {os.path.join(path, name): image_stamp(name, path) for name in files}  # noqa: PTH118
     # Those that a table names may lie elsewhere.
     now = ((row, file_stamp(row.path, root)) for row in images if row.path and row.stamp is not None)
-    return states | {row.id: stamp for row, stamp in now if stamp != row.stamp}
+    return states | {row.id: stamp for row, stamp in now if stamp != file_part(row.stamp)}
 
 
 def _compare(after: Store, before: Store, images: list[str]) -> Compared:

@@ -483,11 +483,12 @@ def items_counted(counts: Mapping[Any, int]) -> str:
     return f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')}"
 
 
-def advice(store: Store) -> list[str]:
+def advice(store: Store, *, pictures: bool = True) -> list[str]:
     """Recommended steps for an index.
 
     Args:
         store: The index.
+        pictures: Whether each image is looked for that cannot be shown.
 
     Returns:
         A sentence per recommended step; empty if there is none.
@@ -511,10 +512,10 @@ def advice(store: Store) -> list[str]:
                 reasons.append(f"{side} lie in {facts['segments'][side]} segments")
         if facts["earlier_stores"] and os.access(store.path, os.W_OK):
             reasons.append(f"vectors of an earlier model are still there ({', '.join(facts['earlier_stores'])})")
-    pictures = missing_pictures(store).sentence
+    shown = missing_pictures(store).sentence if pictures else ""
     command = f"`subtext index compact {shlex.quote(str(store.path))}`"
     steps = [f"{command} is worth while: {'; '.join(reasons)}"] if reasons else []
-    return [*steps, *([pictures] if pictures else [])]
+    return [*steps, *([shown] if shown else [])]
 
 
 def vector_shape(manifest: Manifest) -> str:

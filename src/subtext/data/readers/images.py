@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,14 +73,9 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
         if name in listing.aliases:
             continue
         sidecar, notes = sidecars.of(name)
-        try:
-            fields, wrong = embedded_fields(folder / name, None if sidecar is None else folder / sidecar)
-        except OSError as error:
-            yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}", item=name)
-            continue
-        yield from notes
-        yield from (note_of(name, what) for what in wrong)
-        yield from rows_of([(f"image {name}", renamed({"image": name, **fields}, columns))], None)
+        inside = partial(_inside, folder, name, sidecar, notes, columns)
+        # Of an image that an index has unchanged, nothing is read.
+        yield Row(f"image {name}", name, None, [], metadata=dict(columns), inside=inside)
     if unused := sidecars.unused():
         what = f"{counted(len(unused), 'sidecar')} left out, for no image here has its name, first {unused[0]}"
         yield RowIssue(folder.name, what, fatal=False)
@@ -87,6 +83,20 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
         kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in others.most_common() if count)
         note = f"{counted(others.total(), 'file')} of the folder left out, for it takes images only ({kinds})"
         yield RowIssue(folder.name, note, fatal=False)
+
+
+def _inside(
+    folder: Path, name: str, sidecar: str | None, notes: Sequence[RowIssue], columns: Columns
+) -> Iterator[Row | RowIssue]:
+    """The row of an image by what is written inside it."""
+    try:
+        fields, wrong = embedded_fields(folder / name, None if sidecar is None else folder / sidecar)
+    except OSError as error:
+        yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}", item=name)
+        return
+    yield from notes
+    yield from (note_of(name, what) for what in wrong)
+    yield from rows_of([(f"image {name}", renamed({"image": name, **fields}, columns))], None)
 
 
 def files_with(path: Path, suffix: str, mark: str) -> list[Path]:

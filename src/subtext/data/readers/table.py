@@ -287,20 +287,34 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
                 return
             if first == b"{":
                 raise DataError(f"{path} needs to be a JSON list, or one JSON object per line; it is one long object")
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            where = f"{prefix}line {number}"
-            try:
-                value = json.loads(line, object_pairs_hook=_once)
-            except UnicodeDecodeError:
-                yield where, RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
-                continue
-            except (ValueError, RecursionError) as error:
-                # A ValueError from outside of JSON is an integer of thousands of digits.
-                yield where, RowIssue(where, f"is no JSON: {_short(error)}", name=_short(error))
-                continue
-            yield where, _object(value, where)
+        yield from json_lines(file, prefix)
+
+
+def json_lines(lines: Iterable[bytes], prefix: str = "") -> Iterator[Record]:
+    """Read JSON lines.
+
+    Args:
+        lines: The lines, such as a file; empty ones are passed over.
+        prefix: Text before the position of each row.
+
+    Yields:
+        The position ("line 17") with the object, or the reason why the line is none.
+    """
+    for number, line in enumerate(lines, start=1):
+        line = line.removeprefix(MARK) if number == 1 else line
+        if not line.strip():
+            continue
+        where = f"{prefix}line {number}"
+        try:
+            value = json.loads(line, object_pairs_hook=_once)
+        except UnicodeDecodeError:
+            yield where, RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
+            continue
+        except (ValueError, RecursionError) as error:
+            # A ValueError from outside of JSON is an integer of thousands of digits.
+            yield where, RowIssue(where, f"is no JSON: {_short(error)}", name=_short(error))
+            continue
+        yield where, _object(value, where)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

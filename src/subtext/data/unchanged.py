@@ -1,0 +1,326 @@
+"""Which rows of a listing say what an index has already: they are counted, and neither held, read nor decoded.
+
+An index keeps of each image, behind the size and the times of its file, a mark: a hash of the rows of the listing that
+name it, and of its sidecars. A row whose mark and file are those of the index is passed over while the listing is read.
+Of each image of the index some hashes are held, below 100 bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.dataset import RowIssue
+from subtext.data.image_files import image_stamp, read_bytes
+from subtext.data.rows import Row
+from subtext.errors import DataError
+
+_FORM = "1"
+"""Of marks: another one where a row of a listing becomes another item."""
+_SIDECARS = (".xmp", ".XMP")
+
+
+class ReadAgain(Exception):
+    """A row is about an image that was passed over: the listing is to be read as a whole."""
+
+
+class KnownImage(NamedTuple):
+    """What an index has of an image.
+
+    Attributes:
+        key: Key of the image.
+        id: Id of the image.
+        path: Its path, relative to the root of the index; None for none.
+        stamp: Size and times of its file, and the mark of its rows, if it has one; None for no file.
+        content: 16 bytes, the digest of the file.
+        texts: Keys of its texts.
+    """
+
+    key: int
+    id: str
+    path: str | None
+    stamp: str | None
+    content: bytes
+    texts: tuple[int, ...]
+
+
+def mark_of(rows: Iterable[Row], root: Path, sidecars: Collection[str] | None = None) -> str:
+    """Hash all rows of an image, and the size and time of its sidecars.
+
+    Args:
+        rows: The rows, before anything is read of the image.
+        root: Folder of relative image paths.
+        sidecars: Paths of the .xmp files beside the image; None to look for them.
+
+    Returns:
+        16 hexadecimal digits; "" for an image that is no file, or of a group, which other rows may change.
+    """
+    parts = []
+    for row in rows:
+        if not isinstance(row.image, str) or row.group is not None or row.unpaired:
+            return ""
+        parts.append((row.image, row.image_id, row.texts, row.text_ids, row.split, row.metadata))
+        name = row.image
+    whole = os.path.join(root, name)  # noqa: PTH118 (a million paths)
+    for stem in (whole, os.path.splitext(whole)[0]):  # noqa: PTH122
+        for suffix in _SIDECARS:
+            if sidecars is not None and stem + suffix not in sidecars:
+                continue
+            try:
+                sidecar = os.stat(stem + suffix)  # noqa: PTH116
+            except (OSError, ValueError):
+                continue
+            parts.append((suffix, sidecar.st_size, sidecar.st_mtime_ns))  # type: ignore[arg-type]
+    return hashlib.blake2b(f"{_FORM}{parts!r}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def file_part(stamp: str | None) -> str | None:
+    """The size and times of a stamp, without its mark.
+
+    Args:
+        stamp: Of an image of an index.
+
+    Returns:
+        The three numbers.
+    """
+    return stamp if stamp is None else " ".join(stamp.split(" ")[:3])
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def _without_change(stamp: str) -> str:
+    """A stamp without the time of change."""
+    parts = stamp.split(" ")
+    return " ".join([*parts[:2], *parts[3:]])
+
+
+class Unchanged:
+    """The images of an index as hashes, and those of them that a listing was found to have unchanged.
+
+    Args:
+        images: The images.
+        root: Folder that the paths of the index start from.
+        count: Number of the images.
+        verify_files: Whether every file is compared by its content.
+    """
+
+    def __init__(self, images: Iterable[KnownImage], root: Path, *, count: int, verify_files: bool) -> None:
+        self.root, self.verify_files = root.resolve(), verify_files
+        kinds = [("id", "u8"), ("path", "u8"), ("stamp", "u8"), ("slow", "u8"), ("file", "u8"), ("content", "S16")]
+        self.images: NDArray[np.void] = np.zeros(count, dtype=[*kinds, ("key", "i8"), ("texts", "i4")])
+        self._links = array("q"), array("q")
+        for place, image in enumerate(images):
+            stamp = image.stamp or ""
+            marked = stamp.count(" ") == 3
+            self.images[place] = (
+                _hash(image.id),
+                _hash(image.path or f"\0{image.id}"),
+                _hash(stamp) if marked else 0,
+                _hash(_without_change(stamp)) if marked else 0,
+                _hash(file_part(stamp) or ""),
+                image.content,
+                image.key,
+                len(image.texts),
+            )
+            self._links[0].extend([image.key] * len(image.texts))
+            self._links[1].extend(image.texts)
+        self._by_id: NDArray[np.int64] = np.argsort(self.images["id"], kind="stable")
+        self._ids = array("Q", self.images["id"][self._by_id].tobytes())
+        self._by_path: NDArray[np.int64] = np.argsort(self.images["path"], kind="stable")
+        self._paths = array("Q", self.images["path"][self._by_path].tobytes())
+        rows = self.images
+        self._sidecars: tuple[str, set[str]] = "", set()
+        self.seen = bytearray(len(rows))
+        self.split, self.items, self.number = False, 0, len(rows)
+        self._now = bytearray(len(rows))
+        self._files = array("Q")
+        self.touched: list[tuple[int, str]] = []
+        self.passes = True
+
+    def begin(self) -> None:
+        """Begin a listing."""
+        self._now, self._files, self.split, self.items = bytearray(len(self.seen)), array("Q"), False, 0
+
+    def whole_listing(self) -> Unchanged:
+        """The same that passes over nothing of the next listing.
+
+        Returns:
+            The same object.
+        """
+        self.passes = False
+        return self
+
+    def finish(self) -> int:
+        """Note what a listing has, when it was read to its end.
+
+        Returns:
+            Number of images and texts that were passed over.
+        """
+        items, self.items = self.items, 0
+        self.seen = bytearray(np.frombuffer(self.seen, np.uint8) | np.frombuffer(self._now, np.uint8))
+        self.passes, self._now = True, bytearray(len(self.seen))
+        return items
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """(N) keys of the images that were passed over, ascending."""
+        return np.sort(self.images["key"][np.frombuffer(self.seen, np.uint8) > 0])
+
+    @property
+    def texts(self) -> NDArray[np.int64]:
+        """(M) keys of their texts, ascending."""
+        images, texts = (np.frombuffer(column, np.int64) for column in self._links)
+        return np.unique(texts[np.isin(images, self.keys)])
+
+    def changed(self, rows: Iterable[Row | RowIssue], root: Path) -> Iterator[Row | RowIssue]:
+        """Pass over the rows of images that the index has as they are; the others get their marks.
+
+        Args:
+            rows: The rows of a listing, before anything is read of their images.
+            root: Folder of relative image paths.
+
+        Yields:
+            The other rows, and problems.
+
+        Raises:
+            ReadAgain: If an image that was passed over is named again, or is another name of a file.
+        """
+        root, new = root.resolve(), array("Q")
+        for number, unit in enumerate(_units(rows)):
+            if isinstance(unit, RowIssue):
+                yield unit
+                continue
+            place, file = self._place(unit[0]), self._file(unit[0], root)
+            if place is not None and self._now[place]:
+                raise ReadAgain
+            mark = mark_of(unit, root, self._sidecars_in(unit[0], root)) if file is not None else ""
+            if file is not None:
+                stamp = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {mark}"
+                identity = hash((file.st_dev, file.st_ino)) & 0xFFFFFFFFFFFFFFFF
+                if place is not None and mark and self._is_stored(place, unit, stamp, root):
+                    self._now[place] = 1
+                    self._files.append(identity)
+                    self.split |= unit[0].split is not None
+                    texts = (
+                        sum(len(row.texts) for row in unit)
+                        if unit[0].inside is None
+                        else int(self.images[place]["texts"])
+                    )
+                    self.items += 1 + texts
+                    continue
+                new.append(identity)
+            for row in unit:
+                yield replace(row, mark=(number, mark))
+        if len(new) and np.isin(np.frombuffer(new, np.uint64), np.frombuffer(self._files, np.uint64)).any():
+            raise ReadAgain
+
+    def is_other(self, value: str | bytes, root: Path) -> bool:
+        """Tell whether an image is no file that the index has as it is now; it need not be decoded again.
+
+        Args:
+            value: Path or bytes.
+            root: Folder of relative image paths.
+
+        Returns:
+            Whether it is to be decoded.
+        """
+        if isinstance(value, bytes):
+            return True
+        wanted = _hash(self._stored_path(value, root.resolve()))
+        place = bisect_left(self._paths, wanted)
+        if place == len(self._paths) or self._paths[place] != wanted:
+            return True
+        known, stamp = self.images[self._by_path[place]], image_stamp(value, root)
+        if stamp is not None and known["file"] == _hash(" ".join(map(str, stamp))) and not self.verify_files:
+            return False
+        try:
+            # Copied, moved or given other rights: the same bytes have been decoded before.
+            return self._digest(value, root) != bytes(known["content"]).ljust(16, b"\0")
+        except DataError:
+            return True
+
+    def _place(self, row: Row) -> int | None:
+        name = row.image_id or row.image
+        if not isinstance(name, str) or not self.passes:
+            return None
+        wanted = _hash(name)
+        place = bisect_left(self._ids, wanted)
+        return int(self._by_id[place]) if place < len(self._ids) and self._ids[place] == wanted else None
+
+    def _sidecars_in(self, row: Row, root: Path) -> set[str]:
+        """The paths of the .xmp files in the folder of an image."""
+        folder = os.path.dirname(os.path.join(root, str(row.image)))  # noqa: PTH118, PTH120
+        if folder != self._sidecars[0]:
+            try:
+                with os.scandir(folder) as entries:
+                    found = {os.path.join(folder, e.name) for e in entries if e.name.endswith(_SIDECARS)}  # noqa: PTH118
+            except (OSError, ValueError):
+                found = set()
+            self._sidecars = folder, found
+        return self._sidecars[1]
+
+    def _file(self, row: Row, root: Path) -> os.stat_result | None:
+        if not isinstance(row.image, str) or "?offset=" in row.image:
+            return None
+        try:
+            return os.stat(os.path.join(root, row.image))  # noqa: PTH116, PTH118
+        except (OSError, ValueError):
+            return None
+
+    def _is_stored(self, place: int, unit: list[Row], stamp: str, root: Path) -> bool:
+        known, value = self.images[place], str(unit[0].image)
+        if known["texts"] < sum(len(row.texts) for row in unit) or known["path"] != _hash(
+            self._stored_path(value, root)
+        ):
+            return False
+        if known["stamp"] == _hash(stamp) and not self.verify_files:
+            return True
+        if known["slow"] != _hash(_without_change(stamp)):
+            return False
+        try:
+            same = self._digest(value, root) == bytes(known["content"]).ljust(16, b"\0")
+        except DataError:
+            return False
+        if same and known["stamp"] != _hash(stamp):
+            self.touched.append((int(known["key"]), stamp))
+        return same
+
+    def _stored_path(self, value: str, root: Path) -> str:
+        if root == self.root:
+            return value
+        file = (root / value).resolve()
+        return file.relative_to(self.root).as_posix() if file.is_relative_to(self.root) else str(file)
+
+    @staticmethod
+    def _digest(value: str, root: Path) -> bytes:
+        return hashlib.blake2b(read_bytes(value, root), digest_size=16).digest()
+
+
+def _units(rows: Iterable[Row | RowIssue]) -> Iterator[list[Row] | RowIssue]:
+    """Rows of one image that follow each other; and problems."""
+    unit = list[Row]()
+    for row in rows:
+        if unit and (
+            not isinstance(row, Row)
+            or row.image is None
+            or (row.image, row.image_id) != (unit[0].image, unit[0].image_id)
+        ):
+            yield unit
+            unit = []
+        if isinstance(row, Row):
+            unit.append(row)
+        else:
+            yield row
+    if unit:
+        yield unit
