@@ -28,8 +28,10 @@ WALKERS = (
     f"{_OPTIONS}model_option_acts_beside_method_or_raises[vse]",
     f"{_OPTIONS}model_option_acts_beside_method_or_raises[dual]",
 )  # fmt: skip
-"""Tests that walk the package, and those of the rooms that the parts belong to; of the options of models beside methods,
-which take minutes, those of two models."""
+"""Tests that walk the package, and those of the rooms that the parts belong to.
+
+Of the options of models beside methods, which take minutes, those of two models.
+"""
 RUNS = ("contract", "1"), ("not contract", "0")
 """As `make test` does it: the contracts of all parts with shapes checked at every call, everything else without."""
 
