@@ -626,5 +626,12 @@ def test_objects_without_a_name_that_need_one_get_one_sentence(photos: Path) -> 
         st.calibrate_index("library", photos, "val")  # type: ignore[misc]
     with pytest.raises(SubtextError, match="library"):
         st.calibrate_index("library", photos, split="val")
+    with pytest.raises(
+        TypeError, match=r"needs the name.* model alone .* write train\(model, data=\.\.\., out=\.\.\.\)"
+    ):
+        st.train("vse", photos, "run")  # type: ignore[call-arg, misc]
+    features = r"'features' is a field of data; give it there, as in data=\{'data': DATA, 'features': \.\.\.\}"
+    with pytest.raises(TypeError, match=features):
+        st.train("vse", data=photos, features={}, out="run")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"evaluate\(model, data, split=\.\.\.\)"):
         st.evaluate("run", photos, "val")  # type: ignore[misc]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import made_data
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from subtext.cli import main
 from subtext.data.noise import read_labels
@@ -194,3 +196,18 @@ def test_dedup_keeps_images_without_texts(tmp_path: Path) -> None:
     assert "3 images, 2 texts (1 text and 1 image removed)" in told
     kept = read(out, need_images=False)
     assert "3.jpg" in kept.images.ids and "2.jpg" in kept.images.ids and len(kept.texts) == 2
+
+
+def test_dedup_compares_images_that_a_table_names_by_number(tmp_path: Path) -> None:
+    folder = tmp_path / "scans" / "box 1"
+    folder.mkdir(parents=True)
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)).save(
+        folder / "1950-100.png"
+    )
+    shutil.copy(folder / "1950-100.png", folder / "1950-101.png")
+    table = tmp_path / "list.csv"
+    table.write_text("Inventarnummer;Titel\n1950/100;Hafen\n1950/101;Noch ein Boot\n", encoding="utf-8")
+    told = done("data", "dedup", table, "--images", tmp_path / "scans")
+    assert "1 copy among 2 images: 1 exact" in told and "could not be read" not in told
+    table.write_text("Inventarnummer;Titel\n1950/100;Hafen\n1950/102;Noch ein Boot\n", encoding="utf-8")
+    assert "image '1950/102' is not in" in run("data", "dedup", table, "--images", tmp_path / "scans").output

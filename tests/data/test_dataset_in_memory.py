@@ -139,10 +139,13 @@ def test_training_records_the_fingerprint_and_resumes(trained: tuple[st.Run, st.
 def test_run_of_data_in_memory_needs_data_argument(trained: tuple[st.Run, st.Dataset, Path]) -> None:
     run, dataset, _ = trained
     with pytest.raises(
-        RequirementError, match=r"^data needs .* remembers no path.* pass that, or the path of a file \(data=DATA\)$"
+        RequirementError, match=r"^data needs .* remembers none.* pass that, or the path of a file \(data=DATA\)$"
     ):
         st.evaluate(run, quiet=True)
-    assert "--data needs a data set; the run remembers no path" in call("evaluate", run.path, "-q", code=1).stderr
+    assert (
+        "--data needs a data set; none was given, and none is remembered"
+        in call("evaluate", run.path, "-q", code=1).stderr
+    )
     roles = {"train": "training", "val": "selection", "test": "held out"}
     for split, role in roles.items():
         result = st.evaluate(run, data=dataset, split=split, quiet=True)

@@ -19,13 +19,19 @@ _STEP = re.compile(
     r"```text\n(?P<block>.*?)\n```$",
     re.MULTILINE | re.DOTALL,
 )
+_OPTIONS = "tests/recipes/test_every_option.py::test_"
 WALKERS = (
     "tests/house", "tests/docs/test_documents.py", "tests/objectives", "tests/evaluation/metrics",
     "tests/evaluation/test_evaluate.py", "tests/evaluation/test_compare.py", "tests/evaluation/test_extra_metrics.py",
-    "tests/data/readers", "tests/data/test_bad_data.py",
-    "tests/recipes/test_every_option.py", "tests/recipes/test_every_recipe.py",
+    "tests/data/readers", "tests/data/test_bad_data.py", f"{_OPTIONS}every_method_is_covered",
+    f"{_OPTIONS}method_option_changes_training_or_raises[logistic]",
+    f"{_OPTIONS}model_option_acts_beside_method_or_raises[vse]",
+    f"{_OPTIONS}model_option_acts_beside_method_or_raises[dual]",
 )  # fmt: skip
-"""Tests that walk the package, and those of the rooms that the parts belong to."""
+"""Tests that walk the package, and those of the rooms that the parts belong to.
+
+Of the options of models beside methods, which take minutes, those of two models.
+"""
 RUNS = ("contract", "1"), ("not contract", "0")
 """As `make test` does it: the contracts of all parts with shapes checked at every call, everything else without."""
 

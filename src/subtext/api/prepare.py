@@ -335,7 +335,7 @@ def dedup(
     path, shown = _new_file("out", out, *SUFFIXES), _new_file("page", page, ".html")
     marked = {} if marks is None else read_marks(Path(marks), "of", COPY_MARKS)
     sources = _sources(data, images, columns=columns, text_fields=text_fields, split_seed=split_seed, on_error=on_error)
-    original = sources.read(need_pairs=False)
+    original = _with_images_where_there_are_some(sources)
     retained, text_copies = np.ones(len(original.texts), dtype=bool), list[dict[str, Any]]()
     if len(original.texts):
         with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
@@ -627,6 +627,18 @@ def _sources(data: Any, images: Any, *, split_seed: int, on_error: str, **settin
         }
         return DataConfig.of(data, images, **settings, **chosen)
     return DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **settings)  # type: ignore[arg-type]
+
+
+def _with_images_where_there_are_some(sources: DataConfig) -> Dataset:
+    """The data set, whose images are found by name or number, too; where none of them is there, for its texts alone."""
+    from subtext.data.read import NONE_THERE, UnusableData
+
+    try:
+        return sources.read(need_pairs=False, need_images=True)
+    except UnusableData as error:
+        if not any(problem.where == NONE_THERE for problem in error.problems):
+            raise
+        return sources.read(need_pairs=False)
 
 
 def _new_file(name: str, file: str | Path | None, *suffixes: str) -> Path | None:

@@ -293,8 +293,8 @@ class DataConfig:
 
         if self.data is None:
             raise RequirementError(
-                "data needs a data set; the run remembers no path, for it was trained on a data set in memory; pass "
-                "that, or the path of a file (",
+                "data needs a data set; none was given, and none is remembered (a run that was trained on a data set "
+                "in memory remembers none); pass that, or the path of a file (",
                 Setting("data", "DATA"),
                 ")",
                 field="data",

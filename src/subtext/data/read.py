@@ -39,6 +39,8 @@ from subtext.data.unchanged import ReadAgain, Unchanged
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
 
+NONE_THERE = "images"
+"""Position of the problem that no image of a data set exists."""
 _TEXT_COLUMNS = ("language",)
 """Columns that describe a text, and are lists where a row has several."""
 
@@ -672,7 +674,7 @@ def _check_images(
     if len(missing) == len(images) > 1 and not each:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder ({setting})"
-        whole = RowIssue("images", message, files=tuple(missing.values()))
+        whole = RowIssue(NONE_THERE, message, files=tuple(missing.values()))
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole]
     folder = "or add the file" if named else f"add the file, or name the folder of the images ({setting})"
     advice = f"correct its path, {folder}"

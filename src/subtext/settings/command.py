@@ -133,7 +133,8 @@ def _named_advice(function: Callable[..., Any], args: Sequence[Any], arguments: 
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return ""
-    unnamed = [parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    alone = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    unnamed = [parameter.name for parameter in parameters if parameter.kind in alone]
     if len(args) <= len(unnamed):
         return ""
     following = [
@@ -155,8 +156,11 @@ def _advice(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
     for name in arguments:
         if name not in names:
             for field in fields_of(function):
-                if field.name == name and field.owner:
-                    return f"'{name}' is a field of {field.owner}; give it there, as in {field.owner}={{'{name}': ...}}"
+                if field.name == name and (owner := field.owner):
+                    # The data set is itself a field of what holds all that belongs to it.
+                    itself = any(part.name == owner for part in fields(unfolded(function, owner)))
+                    own = f"'{owner}': {owner.upper()}, " if itself else ""
+                    return f"'{name}' is a field of {owner}; give it there, as in {owner}={{{own}'{name}': ...}}"
             owned = {field.name: field for field in fields_of(function) if field.owner}
             sentence = did_you_mean("argument", name, {**owned, **names})
             near = sentence.partition("did you mean ")[2].removesuffix("?").split(" or ")
