@@ -272,9 +272,12 @@ def test_small_archive_has_fixed_weights_and_says_so(tmp_path: Path) -> None:
 
 
 def test_archive_teaches_its_ranker(tmp_path: Path) -> None:
-    with archive(tmp_path / "index", LEAST + 50).reading() as view:
+    with archive(tmp_path / "two", LEAST + 50, two_texts=True).reading() as view:
         fresh = fit_made(view, TextEmbedders(embed, None), set())
+    with archive(tmp_path / "index", LEAST + 50).reading() as view:
         seen = fit_made(view, TextEmbedders(embed, None), None)
+        parts = fit_made(view, TextEmbedders(embed, None), set())
+        assert parts.weights.full == seen.weights.full and "parts of a sentence" in parts.about["note"]
         assert fresh.fit == seen.fit == "made queries" and fresh.about["queries"] == LEAST + 50
         assert len(fresh.levels) == 101 and fresh.levels == sorted(fresh.levels)
         assert "was trained on images of this archive" in seen.about["note"] and not fresh.about["note"]

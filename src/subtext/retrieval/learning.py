@@ -32,7 +32,7 @@ from subtext.retrieval.confidence import (
     sample,
 )
 from subtext.retrieval.evidence import COVERING, Gatherer, Values, best_in, best_of, covered
-from subtext.retrieval.made_queries import taken_out
+from subtext.retrieval.made_queries import sentences, taken_out
 from subtext.retrieval.ranker import (
     BY_MACHINES,
     FIXED,
@@ -91,6 +91,7 @@ class Trial:
         kept: Keys of the texts of the image that stay.
         rest: What is left of the source; None for nothing.
         learnt: Whether the model was trained on the image.
+        whole: Whether the query is a sentence or a text, and no part of a sentence.
     """
 
     query: str
@@ -99,6 +100,7 @@ class Trial:
     kept: tuple[int, ...]
     rest: str | None = None
     learnt: bool = False
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ def _made(image: int, texts: Sequence[tuple[int, str]], which: float, where: flo
     if kept and len(words(text)) <= LONGEST:
         return Trial(text, image, text, kept)
     parts = taken_out(text, where)
-    return None if parts is None else Trial(parts[0], image, text, kept, parts[1])
+    return None if parts is None else Trial(parts[0], image, text, kept, parts[1], whole=parts[0] in sentences(text))
 
 
 def run_trials(
@@ -345,6 +347,8 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
 
     Of images and texts that the model was trained on its scores are better than of others, and so are their neighbours.
     Where it was trained on a part of the archive, these two keep the ratio of the fixed weights to the weight of texts.
+    So they do where few queries are whole sentences: what is left of a short text without some of its words says less
+    than the texts that people search, and the others would seem to say more.
 
     Args:
         view: The index at one moment.
@@ -370,6 +374,11 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
             note and f"; {note}"
         )
     trials = fresh if len(fresh) >= LEAST else trials
+    if not held and sum(trial.whole for trial in trials) < LEAST:
+        held = ("pixels", "neighbours")
+        note = "most queries are parts of a sentence: pixels and neighbours have their fixed share" + (
+            note and f"; {note}"
+        )
     ran = run_trials(view, trials, models, used, seed=seed)
     weights = learn(ran.deviations, ran.allowed, ran.truth, held=held, least=("words",), own_first=True)
     return new_ranker(
