@@ -255,8 +255,8 @@ def test_metrics_in_prometheus_format(place: Path, tmp_path: Path) -> None:
             own.get("/search", params={"q": "a green square"})
         own.get("/nowhere")
         text = own.get("/metrics").text
-    assert 'subtext_requests_total{path="/search",status="200"} 3.0' in text
-    assert 'subtext_requests_total{path="other",status="404"} 1.0' in text
+    assert 'subtext_http_requests_total{method="GET",route="/search",status="200"} 3.0' in text
+    assert 'subtext_http_requests_total{method="GET",route="other",status="404"} 1.0' in text
     assert "subtext_cache_hits_total 2.0" in text and "subtext_cache_misses_total 1.0" in text
     assert 'subtext_items{library="library",side="images"} 12.0' in text
     assert "process_resident_memory_bytes" in text

@@ -65,7 +65,9 @@ def test_outage_returns_503_until_recovery(address: str, server: Server, runs: P
         codes = [found.post(at, json=what, headers=served_index.WRITES).status_code for at, what in changes]
         # It has no folder for images; whether it says so, or that its index is away, hangs on when it looked last.
         assert codes[0] in (403, 503) and codes[1] == 503
-        assert "subtext_requests_total" in found.get("/metrics").text, "what it counts does not hang on the database"
+        assert "subtext_http_requests_total" in found.get("/metrics").text, (
+            "what it counts does not hang on the database"
+        )
         server.server.ensure_postgres_running()
         assert found.get("/readyz").status_code == 200 and found.get(served_index.ASKED[0]).json() == wanted
         server.restart()

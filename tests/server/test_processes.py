@@ -130,7 +130,7 @@ def test_several_server_processes_share_index_and_stop(place: Path, tmp_path: Pa
             _, found = ask(port, "GET", "/search?q=a+teal+square&top=50")
             assert all(hit["id"] != "teal" for hit in found["hits"]), "no process answers from memory"
         counts = str(ask(port, "GET", "/metrics")[1]["text"])
-        assert 'subtext_requests_total{path="/search",status="200"} 24' in counts
+        assert 'subtext_http_requests_total{method="GET",route="/search",status="200"} 24' in counts
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
     finally:

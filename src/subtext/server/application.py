@@ -5,10 +5,13 @@ A guard stands before all routes; see `security.Guard`.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import os
+import signal
 import sys
+import threading
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -644,7 +647,7 @@ async def healthz() -> schemas.Health:
 
 @about.get("/readyz", dependencies=NO_PARAMETERS)
 def readyz(server: PublicAccess) -> schemas.Ready:
-    """Whether the libraries can be searched: their models are loaded, and their indexes answer. It tells no names."""
+    """Whether the libraries can be searched: models loaded, indexes open, a query of each kind answered; no names."""
     for library in server.libraries.values():
         state_of(library.index)
     return schemas.Ready(status="ready", libraries=len(server.libraries))
@@ -696,6 +699,11 @@ def build(settings: Settings) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.limits.max_requests + SPARE_THREADS
         # The thread that reads requests gets its turn among them soon.
         sys.setswitchinterval(SWITCH_SECONDS)
+        if threading.current_thread() is threading.main_thread() and not sys.stdin.isatty():
+            # In a terminal, SIGHUP says that the terminal has gone.
+            asyncio.get_running_loop().add_signal_handler(
+                signal.SIGHUP, lambda: threading.Thread(target=state.reload, name="reload", daemon=True).start()
+            )
         yield
         state.close()
 

@@ -28,6 +28,7 @@ PATHS = frozenset(
     }
 )  # fmt: skip
 """Paths that are counted by name; all others count as "other"."""
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 EVENTS = {
@@ -53,21 +54,29 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = prometheus.CollectorRegistry()
         own: dict[str, Any] = {"registry": self.registry}
-        self.requests = prometheus.Counter("subtext_requests", "Requests.", ["path", "status"], **own)
-        self.seconds = prometheus.Histogram("subtext_request_seconds", "Time to answer.", buckets=SECONDS, **own)
-        self.batch_size = prometheus.Histogram("subtext_batch_size", "Queries per batch.", buckets=SIZES, **own)
+        labels = ["route", "method"]
+        self.requests = prometheus.Counter("subtext_http_requests", "Requests.", [*labels, "status"], **own)
+        self.seconds = prometheus.Histogram(
+            "subtext_http_request_duration_seconds", "Time to answer.", labels, buckets=SECONDS, **own
+        )
+        self.running = prometheus.Gauge(
+            "subtext_http_requests_in_progress", "Requests that are computed.", multiprocess_mode="livesum", **own
+        )
+        self.batch_size = prometheus.Histogram("subtext_batch_queries", "Queries per batch.", buckets=SIZES, **own)
         self.events = {name: prometheus.Counter(f"subtext_{name}", text, **own) for name, text in EVENTS.items()}
 
-    def request(self, path: str, status: int, seconds: float) -> None:
+    def request(self, path: str, method: str, status: int, seconds: float) -> None:
         """Count an answered request.
 
         Args:
             path: Path of the request.
+            method: Method of the request; one that no route has counts as "other".
             status: HTTP status of the answer.
             seconds: Time until the answer.
         """
-        self.requests.labels(path if path in PATHS else "other", str(status)).inc()
-        self.seconds.observe(seconds)
+        labels = path if path in PATHS else "other", method if method in METHODS else "other"
+        self.requests.labels(*labels, str(status)).inc()
+        self.seconds.labels(*labels).observe(seconds)
 
     def batch(self, size: int) -> None:
         """Count queries that were answered as one batch.

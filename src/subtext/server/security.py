@@ -292,6 +292,7 @@ class Guard:
                     raise _busy("the server is busy; try again in a moment")
                 slots = 1
                 self.running += 1
+                self.state.metrics.running.set(self.running)
             scope["subtext.body"] = body
             await self.app(scope, receive, send_secured)
         except Refusal as refusal:
@@ -305,7 +306,8 @@ class Guard:
                 if not counts[share]:
                     del counts[share]
             seconds = time.perf_counter() - started
-            self.state.metrics.request(_route(path), answered["status"], seconds)
+            self.state.metrics.request(_route(path), str(scope["method"]), answered["status"], seconds)
+            self.state.metrics.running.set(self.running)
             line = {"method": scope["method"], "path": path[:200], "status": answered["status"]}
             line |= {"ms": round(1000 * seconds, 1), **facts}
             if self.state.settings.log_private:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server stops."""
+STARTUP_SECONDS = 120
+"""Seconds in which a further process of a server must be ready."""
 TOKEN_LETTERS = 16
 """Shortest token."""
 
@@ -88,7 +90,8 @@ def serve(
 
     Only this machine can connect unless --host is set. The server sends thumbnails of the indexed images and no other
     files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
-    docs/serving.md describes how to serve an index to others. SIGINT or SIGTERM stops the server.
+    docs/serving.md describes how to serve an index to others. SIGINT or SIGTERM stops the server. SIGHUP opens indexes
+    and models again, while the former ones answer.
 
     Args:
         indexes: Folders or addresses of indexes.
@@ -223,6 +226,8 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         names = ", ".join(store_class(index).name_of(index) for index in settings.indexes)
         say(f"{names}: {settings.workers} processes\n{address}", quiet=quiet)
         target = "subtext.server.application:from_environment"
+        # A process is replaced (SIGHUP) when the new one has loaded its model, which takes longer than a ping.
+        options["timeout_worker_healthcheck"] = STARTUP_SECONDS
         uvicorn.run(target, factory=True, workers=settings.workers, **options)
 
 

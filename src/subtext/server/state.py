@@ -15,9 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from PIL import Image
+
 from subtext.api.load import open_run
 from subtext.api.search import open_index
-from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
+from subtext.data.features import FeatureInput
+from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
+from subtext.report.progress import say
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.index import Answer, Index, Query
@@ -317,8 +321,29 @@ def pictures_of(settings: Settings) -> dict[str, MissingPictures]:
     return found
 
 
+WARM_WORDS, WARM_IMAGE = "a photo of a house", (32, 32)
+"""Of the queries that are answered before those of clients."""
+
+
+def warm(index: Index) -> None:
+    """Answer a query of each kind, so that no client waits for what is loaded when it is first used.
+
+    Args:
+        index: The index with its model.
+    """
+    queries = [Query(text=WARM_WORDS, top=1), Query(text=WARM_WORDS, target="texts", top=1)]
+    if index.model is not None and not isinstance(index.model.image.input_spec, FeatureInput):
+        queries.append(Query(image=Image.new("RGB", WARM_IMAGE, (90, 120, 150)), top=1))
+    for query in queries:
+        # A model may read no words, and an index have no texts: who asks for these is told so.
+        with suppress(RequirementError, DataError):
+            index.answer(query)
+
+
 class Library:
-    """An index that is served, opened again when it changes, with its thumbnails, uploads and query batches.
+    """An index that is served, opened again when it is replaced, with its thumbnails, uploads and query batches.
+
+    An index is warm before it answers clients; the former one answers meanwhile, if it is still there.
 
     Args:
         name: By which requests name it.
@@ -360,7 +385,17 @@ class Library:
         self.thumbnails = Thumbnails(
             image_roots(store, self.home, self._settings.image_folders), self.storage_dir, self._decoder
         )
+        warm(index)
         return index
+
+    def reload(self) -> None:
+        """Open the index again, with its model; requests get answers of the former one meanwhile.
+
+        Raises what opening an index raises; then the former one goes on.
+        """
+        with self._reopening:
+            self._index = self._opened()
+            self._checked = time.monotonic()
 
     @property
     def index(self) -> Index:
@@ -498,6 +533,16 @@ class ServerState:
             with suppress(SearchIndexError):
                 counts |= {(name, side): count for side, count in library.store.counts.items()}
         return counts
+
+    def reload(self) -> None:
+        """Open every library again; what cannot be opened is said, and goes on as it was."""
+        for name, library in self.libraries.items():
+            try:
+                library.reload()
+            except SubtextError as problem:
+                say(f"{name} is not opened again, and goes on as it was: {problem}")
+            else:
+                say(f"{name} is opened again: {len(library.index):,} images", quiet=self.settings.log == "-")
 
     def close(self) -> None:
         """Finish the queries that wait, and close files."""
