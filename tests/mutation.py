@@ -68,7 +68,8 @@ GROUPS = {
     "words": ("retrieval/words.py", "retrieval/words retrieval/condition retrieval/query retrieval/answer"),
     "filters": (
         "retrieval/condition.py retrieval/query.py retrieval/stores/facets.py",
-        "retrieval/answer retrieval/condition retrieval/query retrieval/confidence api/search api/search_features",
+        "retrieval/answer retrieval/condition retrieval/query retrieval/confidence retrieval/stores/facets api/search "
+        "api/search_features",
     ),
 }
 """Name -> patterns of its modules in the package, and of the tests that may reach them, FOLDER/test_NAME.py in `tests`.
