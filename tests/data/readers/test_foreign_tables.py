@@ -18,6 +18,7 @@ from command import call
 import subtext as st
 from subtext.data.config import DataConfig
 from subtext.data.read import read
+from subtext.data.rows import RowError, parse_columns, plain_value, with_lists
 from subtext.errors import ArgumentError, DataError
 
 ROWS = [
@@ -450,3 +451,27 @@ def test_columns_without_a_name_are_named_but_for_a_last_one(
     reading = read(tmp_path / "list.csv", images=images)
     notes = [problem.what for problem in reading.problems if "columns without a name" in problem.what]
     assert len(reading.images) == 1 and bool(notes) == (told is not None) and (told or "") in "".join(notes)
+
+
+def test_list_in_a_cell_is_json_or_is_cut_at_its_separators() -> None:
+    assert with_lists({"keywords": '["law, court", 7]'}) == {"keywords": ["law, court", "7"]}
+    assert with_lists({"tags": " [law, court"}) == {"tags": ["[law", "court"]}
+    assert with_lists({"Subject": "law;court;law"}) == {"Subject": ["law", "court"]}
+
+
+def test_decimals_are_whole_numbers_of_up_to_300_digits() -> None:
+    for digits in (1, 299, 300):
+        value = plain_value(Decimal(10) ** (digits - 1), "price")
+        assert value == 10 ** (digits - 1) and type(value) is int
+    assert type(plain_value(Decimal(10) ** 300, "price")) is float
+    with pytest.raises(RowError, match="more than 300 digits"):
+        plain_value(10**300, "price")
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "told"),
+    [(None, "a,", "it names an empty field"), ("text=b", "a", "columns names the text, too; give one of them")],
+)
+def test_fields_of_texts_that_cannot_be_used_are_refused(columns: str | None, fields: str, told: str) -> None:
+    with pytest.raises(ArgumentError, match=told):
+        parse_columns(columns, fields)
