@@ -236,7 +236,7 @@ class Life:
         CLOCK[0] = timedelta()
         for _ in range(self.draws.randint(5, 9)):
             self.add_photo()
-        for _ in range(self.draws.randint(8, 12)):
+        for _ in range(self.draws.randint(12, 16)):
             self.add_row()
         self.write_table()
         first, data = self.draws.choice([("photos", self.photos), ("table", self.table)])
