@@ -68,7 +68,8 @@ GROUPS = {
     "words": ("retrieval/words.py", "retrieval/words retrieval/condition retrieval/query retrieval/answer"),
     "filters": (
         "retrieval/condition.py retrieval/query.py retrieval/stores/facets.py",
-        "retrieval/answer retrieval/condition retrieval/query retrieval/confidence api/search api/search_features",
+        "retrieval/answer retrieval/condition retrieval/query retrieval/confidence retrieval/stores/facets api/search "
+        "api/search_features",
     ),
 }
 """Name -> patterns of its modules in the package, and of the tests that may reach them, FOLDER/test_NAME.py in `tests`.
@@ -115,12 +116,14 @@ def places(text: str) -> Iterator[dict[str, Any]]:
         for decorator in getattr(node, "decorator_list", ()):
             excluded += [*getattr(decorator, "args", ()), *getattr(decorator, "keywords", ())]
     spans = [((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)) for node in excluded if node]
-    nodes = list(ast_nodes(get_ast(text)))
+    nodes, lines = list(ast_nodes(get_ast(text))), text.splitlines()
     for name in OPERATORS:
         operator = get_operator(f"core/{name}")()
         positions = [position for node in nodes for position in operator.mutation_positions(node)]
         for occurrence, (start, end) in enumerate(positions):
-            if not any(first <= start and end <= last for first, last in spans):
+            # The * before arguments that have to be named is no product.
+            marker = lines[start[0] - 1][start[1] :].startswith("*,")
+            if not (marker or any(first <= start and end <= last for first, last in spans)):
                 yield {"operator": name, "occurrence": occurrence, "lines": [start[0], end[0]]}
 
 

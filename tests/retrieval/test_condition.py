@@ -324,3 +324,69 @@ def test_limit_of_wrong_type_raises_with_values(folder: Folder, written: str, to
         matching(view, "images", [parse(written)])
     with folder.reading() as view:
         assert not len(matching(view, "images", [parse("year < -99")])), "a limit of the right type may match nothing"
+
+
+YEARS = range(1986, 1995)
+
+
+@pytest.fixture(scope="module")
+def years(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """Images whose date is a number, and one whose date is a day: a field of numbers alone has no dates."""
+    folder = Folder.create(tmp_path_factory.mktemp("years") / "index", stored_items.manifest())
+    entries = [IndexEntry(f"{year}", b"x", metadata={"made": year}) for year in YEARS]
+    entries.append(IndexEntry("1990-06-15", b"x", metadata={"made": "1990-06-15"}))
+    with folder.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(len(entries)), stored_items.VIEWS)))
+    return folder
+
+
+@pytest.mark.identity
+@pytest.mark.parametrize("value", ["1990-06", "1990-01-01", "1990-12-31", "1989-03/1991-02", "1988-12-31/1990-01-01"])
+def test_years_meet_conditions_on_days_as_a_loop_has_it(years: Folder, value: str) -> None:
+    asked = read_date(value)
+    assert asked is not None
+    first, last = asked.first, asked.last
+    for test in ("=", "<", "<=", ">", ">="):
+        for certain in (False, True):
+            expected = set()
+            for name in [*map(str, YEARS), "1990-06-15"]:
+                own = read_date(name)
+                assert own is not None
+                # The day that decides: the most favourable of the item, or the least.
+                early, late = (own.last, own.first) if certain else (own.first, own.last)
+                equal = (
+                    (first <= own.first and own.last <= last) if certain else own.first <= last and own.last >= first
+                )
+                meets = {"=": equal, "<": early < first, "<=": early <= last, ">": late > last, ">=": late >= first}
+                expected |= {name} if meets[test] else set()
+            with years.reading() as view:
+                keys = matching(view, "images", [Condition("made", test, asked, certain)])
+                assert {item.id for item in view.items("images", keys)} == expected, (test, certain)
+
+
+def test_dates_are_counted_beside_conditions_that_nothing_fulfils(dates: Folder) -> None:
+    with dates.reading() as view:
+        for other in ("colour = red", "year = nowhere", "year > x"):
+            counted = count_dates(view, "images", [parse("date >= 1958"), parse(other)])
+            assert counted is not None and (counted.possible, counted.certain, counted.undated) == (0, 0, 0)
+
+
+def test_three_similar_values_are_named_and_long_ones_are_cut(tmp_path: Path) -> None:
+    folder = Folder.create(tmp_path / "index", stored_items.manifest())
+    entries = [IndexEntry(f"{n}", b"x", metadata={"town": f"Neustadt {n}"}) for n in range(6)]
+    with folder.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(6), stored_items.VIEWS)))
+    with folder.reading() as view:
+        (near,) = missed(view, "images", [Condition("town", "=", "Neustadt 9")], nothing=True)
+        (long,) = missed(view, "images", [Condition("town", "=", "z" * 100)], nothing=True)
+    assert near.count("'Neustadt") == 4, "the one that was asked for, and three"
+    assert long.startswith(f"no image has town '{'z' * 72}'")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [(".5", 0.5), ("-.25", -0.25), ("1e3", 1000.0), ("2.5E2", 250.0), ("1.0", 1.0), ("+7", 7), ("-3", -3)],
+)
+def test_numbers_are_read_in_every_notation(written: str, value: float) -> None:
+    read = parse(f"weight > {written}").value
+    assert read == value and type(read) is type(value)

@@ -16,8 +16,9 @@ from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.retrieval.confidence import Background
 from subtext.retrieval.evidence import Part
-from subtext.retrieval.query import CombinedQuery, Query, part_scores, require_target
-from subtext.retrieval.stores.item import Hits, Side
+from subtext.retrieval.query import CombinedQuery, Query, exact_words, ids_of, part_scores, phrased, require_target
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Change, Hits, IndexEntry, Side
 from subtext.retrieval.stores.store import View
 
 PICTURE = b"bytes of an image"
@@ -185,3 +186,47 @@ def test_background_of_two_items_has_a_deviation() -> None:
     sample = np.array([[[1, 0]], [[0, 1]]], np.float32)
     part = Part(1.0, np.array([[1, 0]], np.float32), "texts")
     assert CombinedQuery([part, part], Background(np.arange(2), sample, 2)).scaled() == [(part, 0.5, 2.0)] * 2
+
+
+def test_conditions_say_whether_dates_have_to_be_certain() -> None:
+    for dates, certain in (("certain", True), ("possible", False)):
+        (condition,) = Query(text="a", where=("taken < 1990",), dates=dates).conditions
+        assert condition.certain is certain
+
+
+@pytest.mark.parametrize(
+    ("query", "strength"),
+    [
+        (Query(text="a", like=("x",), image_weight=0.5), 1.0),
+        (Query(text="a", like=("x",), image_weight=0.75), 3.0),
+        (Query(text="a", like=("x",), image_weight=0.2), 0.25),
+        (Query(text="a", like=("x",), image_weight=1), 1.0),
+        (Query(text="a", image_weight=0.75), 1.0),
+        (Query(like=("x",), image_weight=0.75), 1.0),
+        (Query(text="a", image=PICTURE, like=("x",), image_weight=0.75), 1.0),
+    ],
+)
+def test_weight_of_images_is_the_strength_of_liked_items_beside_words(query: Query, strength: float) -> None:
+    assert query.feedback_strength == pytest.approx(strength)
+
+
+def test_phrases_are_those_of_texts_or_of_their_images(tmp_path: Path) -> None:
+    folder = stored_items.made(tmp_path / "index")
+    with folder.reading() as view:
+        for target, found in (("texts", ["t5"]), ("images", ["p5"])):
+            query = Query(text="word5", target=target, phrases=("word5",))
+            keys = phrased(view, query)
+            assert [item.id for item in view.items(query.target, keys)] == found
+        many = [f"word{number}" for number in range(10, 20)]
+        assert exact_words(view, ["word5", "no phrase"], many)[0] == ("word5", *many[:8]), "eight words are looked up"
+
+
+def test_items_are_named_by_id_or_by_the_path_that_is_shown(tmp_path: Path) -> None:
+    folder = Folder.create(tmp_path / "index", replace(stored_items.manifest(), root=str(tmp_path)))
+    entries = [IndexEntry("a", b"a", path="a.png"), IndexEntry("b", b"b", path="b.png"), IndexEntry("c", b"c")]
+    with folder.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(3), stored_items.VIEWS)))
+    (tmp_path / "b.png").write_bytes(b"")
+    with folder.reading() as view:
+        names = ["a", "b.png", str(tmp_path / "b.png"), "a.png", "x" * 5000]
+        assert ids_of(view, "images", names) == {"a": "a", "b.png": "b", str(tmp_path / "b.png"): "b"}

@@ -366,12 +366,13 @@ def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
     """
     ids = view.resolve(side, names)
     root = Path(view.manifest.root)
-    unknown = {str(root / name): name for name in names if name not in ids}
+    unknown = {name: str(root / name) for name in names if name not in ids}
     # `Path.exists` raises for a name that no file can have, such as one that is too long.
-    paths = {path: name for path, name in unknown.items() if os.path.exists(path)}  # noqa: PTH110
-    for row in view.rows(side, keys=view.keys(side).tolist()) if paths and side == "images" else ():
-        if row.path is not None and (name := paths.get(str(root / row.path))) is not None:
-            ids[name] = row.id
+    paths = {name: path for name, path in unknown.items() if os.path.exists(path)}  # noqa: PTH110
+    if paths and side == "images":
+        rows = view.rows(side, keys=view.keys(side).tolist())
+        by_path = {str(root / row.path): row.id for row in rows if row.path is not None}
+        ids |= {name: by_path[path] for name, path in paths.items() if path in by_path}
     return ids
 
 

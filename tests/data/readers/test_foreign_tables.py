@@ -18,6 +18,7 @@ from command import call
 import subtext as st
 from subtext.data.config import DataConfig
 from subtext.data.read import read
+from subtext.data.rows import RowError, parse_columns, plain_value, with_lists
 from subtext.errors import ArgumentError, DataError
 
 ROWS = [
@@ -415,3 +416,73 @@ def test_cells_that_no_index_holds_are_a_problem_of_their_row(
     data = read(tmp_path / "list.jsonl", images=images, on_error="skip")
     assert data.images.ids == ["blue.png"] and data.images.metadata == {"m": ["inf"]}
     assert [told in problem.what for problem in data.problems if problem.where == "line 1"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers", "dates", "is_mixed"),
+    [
+        (50, 4, 0, False), (50, 5, 0, True), (49, 4, 0, True), (60, 5, 0, False), (50, 0, 0, False), (0, 5, 0, False),
+        (3, 0, 3, False), (2, 0, 3, True), (0, 0, 3, False), (3, 1, 3, True), (60, 3, 2, False), (50, 3, 2, True),
+    ],
+)  # fmt: skip
+def test_column_is_mixed_where_more_than_a_few_cells_are_of_another_kind(
+    images: Path, tmp_path: Path, texts: int, numbers: int, dates: int, is_mixed: bool
+) -> None:
+    """A tenth of at least fifty texts is few; dates, as many as texts or fewer, are those of texts that have some."""
+    cells = ["seen"] * texts + ["7"] * numbers + ["1951-02-03"] * dates
+    lines = [f"red.png,n{number},said,{cell}\n" for number, cell in enumerate(cells)]
+    (tmp_path / "list.csv").write_text("image,id,text,about\n" + "".join(lines))
+    notes = [problem.what for problem in read(tmp_path / "list.csv", images=images).problems]
+    assert any("column 'about' has" in note for note in notes) == is_mixed
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_noted"), [("3/4/2020", True), ("12/1/2020", True), ("4/4/2020", False), ("13/4/2020", False)]
+)
+def test_day_and_month_that_may_be_exchanged_are_noted(images: Path, tmp_path: Path, cell: str, is_noted: bool) -> None:
+    (tmp_path / "list.csv").write_text(f"image,text,taken\nred.png,said,{cell}\n")
+    notes = [problem.what for problem in read(tmp_path / "list.csv", images=images).problems]
+    assert any("the day stands before the month" in note for note in notes) == is_noted
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("image,text,", None), ("image,,text", "column 2"), ("image,text,,", "column 3', 'column 4"),
+        (",image,text", "column 1"), ("image,text,more", None),
+    ],
+)  # fmt: skip
+def test_columns_without_a_name_are_named_but_for_a_last_one(
+    images: Path, tmp_path: Path, header: str, told: str | None
+) -> None:
+    """A comma at the end of each line is no column."""
+    names = header.split(",")
+    cells = ["red.png" if name == "image" else "said" for name in names]
+    (tmp_path / "list.csv").write_text(f"{header}\n{','.join(cells)}\n")
+    reading = read(tmp_path / "list.csv", images=images)
+    notes = [problem.what for problem in reading.problems if "columns without a name" in problem.what]
+    assert len(reading.images) == 1 and bool(notes) == (told is not None) and (told or "") in "".join(notes)
+
+
+def test_list_in_a_cell_is_json_or_is_cut_at_its_separators() -> None:
+    assert with_lists({"keywords": '["law, court", 7]'}) == {"keywords": ["law, court", "7"]}
+    assert with_lists({"tags": " [law, court"}) == {"tags": ["[law", "court"]}
+    assert with_lists({"Subject": "law;court;law"}) == {"Subject": ["law", "court"]}
+
+
+def test_decimals_are_whole_numbers_of_up_to_300_digits() -> None:
+    for digits in (1, 299, 300):
+        value = plain_value(Decimal(10) ** (digits - 1), "price")
+        assert value == 10 ** (digits - 1) and type(value) is int
+    assert type(plain_value(Decimal(10) ** 300, "price")) is float
+    with pytest.raises(RowError, match="more than 300 digits"):
+        plain_value(10**300, "price")
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "told"),
+    [(None, "a,", "it names an empty field"), ("text=b", "a", "columns names the text, too; give one of them")],
+)
+def test_fields_of_texts_that_cannot_be_used_are_refused(columns: str | None, fields: str, told: str) -> None:
+    with pytest.raises(ArgumentError, match=told):
+        parse_columns(columns, fields)
