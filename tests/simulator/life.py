@@ -672,7 +672,9 @@ class Life:
         names = sorted(name for name in self.state.images if name in after.images)
         if refused or len(names) < 4 or self.state.model == "moved":
             return "nothing"
-        chosen, delay = self.draws.choice(names), self.draws.uniform(0, 0.15)
+        # What the update puts anew, where it could undo the deletion.
+        anew = [name for name in names if after.images[name] != self.state.images[name]]
+        chosen, delay = self.draws.choice(anew or names), self.draws.uniform(0, 0.15)
         beside = os.fork()
         if not beside:
             try:
