@@ -27,7 +27,10 @@ ROOMS = (
     "api",
     "cli",
 )
-"""Folders and files whose public classes and functions are all checked, exported or not."""
+"""Folders and files whose public classes and functions are all checked, exported or not.
+
+Not the routes of the server: of them, the whole docstring is what /openapi.json says.
+"""
 STUB = SOURCE / "__init__.pyi"
 CALLS = ("__call__",)
 """Special methods that are public."""

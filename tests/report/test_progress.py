@@ -64,3 +64,7 @@ def test_meter_shows_no_estimate_before_a_rate_exists(
         clock.now = 20.0
         show(finished)
     assert capsys.readouterr().err.splitlines() == [f"embedding: 1 of {total:,}", f"embedding: {line}"]
+    with meter("embedding", 1) as show:
+        clock.now = 30.0
+        show(1)
+    assert capsys.readouterr().err == "embedding: 1 of 1\n", "no rate, and none left"

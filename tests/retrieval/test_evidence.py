@@ -16,14 +16,14 @@ from PIL import Image
 
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
-from subtext.retrieval import evidence, segments
+from subtext.retrieval import evidence, explain, segments
 from subtext.retrieval.evidence import Gatherer, Part
 from subtext.retrieval.index import Index, Query
 from subtext.retrieval.manifest import EncoderRecord, Manifest
 from subtext.retrieval.ranker import FIXED, HIGHEST, LEXICAL, Ranker, stored_ranker
 from subtext.retrieval.stores.facets import item_words
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.item import Change, DerivedRow, IndexEntry, machine_of
+from subtext.retrieval.stores.item import Change, DerivedRow, IndexEntry, StoredRow, machine_of
 from subtext.retrieval.stores.registry import create_store
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.words import query_words, words
@@ -242,6 +242,11 @@ def test_score_is_what_its_reasons_sum_to(engine: Index, query: Query) -> None:
         assert again == pytest.approx(hit.score, abs=1e-4)
         shares = [reason.share for reason in hit.reasons if reason.share is not None]
         assert not shares or sum(shares) == pytest.approx(1)
+
+
+def test_reason_names_the_values_of_a_list_as_a_person_writes_them() -> None:
+    row = StoredRow(0, "1", None, None, '{"keywords": ["Alltag", "Hafen"], "city": "Genf"}', b"", None, b"")
+    assert explain._fields(row, "Hafen")["text"] == "keywords Alltag; Hafen"
 
 
 def test_reason_names_the_text_and_the_field(engine: Index) -> None:

@@ -30,6 +30,17 @@ def test_every_image_has_its_picture(place: Path) -> None:
     assert "picture" not in call("index", "info", place / "library").stdout
 
 
+def test_images_of_a_data_set_that_was_added_have_their_pictures(place: Path) -> None:
+    more = place / "more"
+    more.mkdir()
+    shutil.copy(place / "data" / "red.png", more / "new.png")
+    subtext.add_to_index(place / "library", more, quiet=True)
+    (served,) = pictures_of(served_index.settings(place / "library")).values()
+    assert served.sentence == ""
+    with served_index.client(place / "library") as client:
+        assert client.get("/thumbnail", params={"id": "new.png"}).status_code == 200
+
+
 def test_reasons_are_counted_with_what_mends_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()

@@ -134,7 +134,9 @@ def _shown(label: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
         def show(finished: int, total: int) -> None:
             seconds, rate = estimate(finished, total), estimate.rate
-            left = "" if seconds is None else f", {rate:,.{2 * (rate < 10)}f} a second, {duration(seconds)} left"
+            left = ""
+            if seconds is not None and rate:  # All may be done before a rate is known.
+                left = f", {rate:,.{2 * (rate < 10)}f} a second, {duration(seconds)} left"
             say_sometimes(f"{label}: {finished:,} of {total:,}{left}")
 
         yield show

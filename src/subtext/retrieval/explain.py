@@ -180,6 +180,7 @@ def _fields(row: StoredRow, text: str) -> dict[str, Any]:
     asked = set(query_words(text))
     file = "" if row.path is None else row.path.rpartition("/")[2]
     named = {"id": row.id, "file name": file if file not in row.id else "", **row.fields}
-    found = {name: str(value) for name, value in named.items() if asked & set(words(str(value))) and name != "split"}
+    said = {name: "; ".join(map(str, value if isinstance(value, list) else [value])) for name, value in named.items()}
+    found = {name: value for name, value in said.items() if asked & set(words(value)) and name != "split"}
     shown = list(found)[:SHOWN]
     return {"fields": tuple(found), "text": ", ".join(f"{name} {found[name]}" for name in shown)}

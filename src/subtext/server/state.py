@@ -286,7 +286,7 @@ class Batcher:
 
 
 def image_roots(store: Store, home: Path | None, more: Sequence[str]) -> list[Path]:
-    """The folders whose images may be shown.
+    """The folders whose images may be shown: those of all data sets that the index was made of, and others.
 
     Args:
         store: The index.
@@ -296,8 +296,13 @@ def image_roots(store: Store, home: Path | None, more: Sequence[str]) -> list[Pa
     Returns:
         Resolved paths.
     """
+    from subtext.api.index.maintain import recorded_sources
+
     added = [] if home is None else [home / ADDED]
-    return [folder.resolve() for folder in (Path(store.manifest.root), *added, *map(Path, more))]
+    sources = [sources for sources, _ in recorded_sources(store)]
+    own = [sources.images or sources.data for sources in sources if isinstance(sources.data, Path)]
+    folders = [Path(place) if Path(place).is_dir() else Path(place).parent for place in own]
+    return list(dict.fromkeys(map(Path.resolve, [Path(store.manifest.root), *folders, *added, *map(Path, more)])))
 
 
 def pictures_of(settings: Settings) -> dict[str, MissingPictures]:

@@ -27,7 +27,9 @@ export const plain = (value) => (value === undefined || value === null ? "" : Ar
 export function valueIn(item, role) {
   const named = new Map(Object.entries(item.metadata || {}).map(([name, value]) => [plainName(name), value]));
   const name = ROLES[role].find((one) => plain(named.get(one)) !== "");
-  return name === undefined ? "" : plain(named.get(name));
+  const value = name === undefined ? "" : plain(named.get(name));
+  // Of a time that a camera or a desk has written, a card shows the day.
+  return role === "date" ? value.replace(/^(\d{4}-\d{2}-\d{2})[T ]\d{2}:\d{2}.*$/, "$1") : value;
 }
 
 // Where a column stands among the filters: date, place and people first, then others, last whom a picture belongs to.

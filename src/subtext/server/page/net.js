@@ -124,7 +124,7 @@ export function noPicture(reason) {
   const rest = reason.replace(/^no picture: /i, "");
   note.title = rest.charAt(0).toUpperCase() + rest.slice(1);
   // No line ends within the name of an option.
-  for (const part of note.title.split(/(--\w+)/)) {
+  for (const part of note.title.split(/(--[\w-]+)/)) {
     const word = document.createElement("span");
     word.textContent = part;
     why.append(part.startsWith("--") ? word : part);
