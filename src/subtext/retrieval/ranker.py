@@ -235,8 +235,9 @@ FIXED = Weights(
         "fields": 2.0,
         "neighbours": 0.15,
     },
-    bare={"pixels": 1.0, "machine_texts": 0.8, "machine_words": 0.6, "fields": 2.0, "neighbours": 0.6},
+    bare={"pixels": 1.0, "machine_texts": 1.0, "machine_words": 0.8, "fields": 2.0, "neighbours": 0.6},
     without_texts=1.5,
+    without_machine_texts=1.0,
 )
 """Where an archive has too few texts to learn from."""
 
