@@ -268,7 +268,8 @@ def design(
         columns.append(bare.astype(np.float64))
         names.append(("without_texts", own[0]))
     by_machines = [signal for signal in BY_MACHINES if signal in deviations][:1]
-    for name, signal in (("neighbours", "neighbours"), *(("machine_texts", signal) for signal in by_machines)):
+    lacking: list[tuple[str, Signal]] = [("neighbours", "neighbours"), *(("machine_texts", own) for own in by_machines)]
+    for name, signal in lacking:
         if signal in deviations and (alone := np.isnan(deviations[signal])).any():
             columns.append(alone.astype(np.float64))
             names.append((f"without_{name}", signal))
