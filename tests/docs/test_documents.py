@@ -63,6 +63,7 @@ NOT_RUN = {
     "subtext search 'postgresql:": "needs PostgreSQL; tests/retrieval/stores/test_postgres.py runs it",
     "subtext index compact 'postgresql:": "needs PostgreSQL; tests/retrieval/stores/test_postgres.py runs it",
     "subtext index calibrate library --data photos.jsonl": "needs more data; test_calibration.py runs it",
+    "subtext index ocr library": "reads by networks that take half a minute; test_machine_texts.py runs them (slow)",
     "subtext index texts library captions.csv ": "needs texts of a machine; test_machine_texts.py has some",
     "subtext score claims.jsonl ": "needs a calibrated index; test_curate.py runs it",
     "subtext curate pairs.jsonl ": "needs more data; test_curate.py runs it",

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from subtext.retrieval.words import bm25, query_words, words
+from subtext.retrieval.words import as_vector, bm25, fold, query_words, words
 
 TEXTS = (
     "a dog runs on the beach", "two dogs and a dog", "a cat", "the beach at night, the beach at dawn", "snow",
@@ -72,3 +72,43 @@ def test_texts_without_spaces_are_found_by_their_signs_and_pairs() -> None:
     assert not set(query_words("京都")) <= said
     # A mark belongs to the sign before it.
     assert set(query_words("か\u3099")) <= set(words("か\u3099く"))
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "asked"),
+    [
+        ("ab東京cd", ["ab", "東", "東京", "京", "cd"], ["ab", "東京", "cd"]),
+        ("東ab京", ["東", "ab", "京"], ["東", "ab", "京"]),
+        ("東京駅", ["東", "東京", "京", "京駅", "駅"], ["東京", "京駅"]),
+        # Each tone mark stays at its own letter.
+        ("ก่ข่ค่", ["ก่", "ก่ข่", "ข่", "ข่ค่", "ค่"], ["ก่ข่", "ข่ค่"]),
+        ("กาข่", ["ก", "กา", "า", "าข่", "ข่"], ["กา", "าข่"]),
+    ],
+)
+def test_stretches_without_spaces_are_cut_into_signs_and_pairs(text: str, found: list[str], asked: list[str]) -> None:
+    assert words(text) == found and query_words(text) == asked
+
+
+def test_long_words_are_cut_at_the_same_length_in_texts_and_queries() -> None:
+    long = "x" * 205
+    assert words(long) == query_words(long) == ["x" * 200]
+    assert words(f"{long}東é{long}") == ["x" * 200, "東", f"e{'x' * 199}"]
+    assert query_words(f"é{long}") == [f"e{'x' * 199}"]
+
+
+@pytest.mark.parametrize("mark", "\u0941\u093c\u3099\u094d\u0c55\u0c56\u0e38\u0e48\u0eb8\u0ec8\u0f71\u0f74")
+def test_marks_that_make_another_letter_count(mark: str) -> None:
+    """Vowels, nukta, virama and tone marks, one of each combining class that Unicode has for them."""
+    assert fold(f"क{mark}") != fold("क")
+
+
+@pytest.mark.parametrize("mark", "\u0301\u0323\u0327\u0338\u05b0\u05bc\u064b\u0670")
+def test_accents_and_points_do_not_count(mark: str) -> None:
+    assert fold(f"x{mark}") == "x" and words(f"x{mark}y") == ["xy"]
+
+
+def test_vector_of_words_has_as_many_positions_as_postgresql_stores() -> None:
+    said = as_vector([f"w{number}" for number in range(1, 16_390)])
+    assert said.endswith("'w16383':16383")
+    often = as_vector(["a"] * 300)
+    assert often.endswith(",254,255") and often.count(",") == 254

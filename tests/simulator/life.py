@@ -429,6 +429,12 @@ class Life:
             self.rows = kept  # Written whole by the next edit.
         return f"{kind} {name}"
 
+    def change_row(self) -> str:
+        name = self.draws.choice(sorted(self.rows))
+        self.rows[name], self.cut = self.filled(self.rows[name]), False
+        self.write_table()
+        return name
+
     def write_table(self) -> None:
         lines = "".join(json.dumps(row) + "\n" for row in self.rows.values())
         self.write(self.table, (lines + ('{"image": "pictu' if self.cut else "")).encode())
@@ -666,7 +672,9 @@ class Life:
         names = sorted(name for name in self.state.images if name in after.images)
         if refused or len(names) < 4 or self.state.model == "moved":
             return "nothing"
-        chosen, delay = self.draws.choice(names), self.draws.uniform(0, 0.15)
+        # What the update puts anew, where it could undo the deletion.
+        anew = [name for name in names if after.images[name] != self.state.images[name]]
+        chosen, delay = self.draws.choice(anew or names), self.draws.uniform(0, 0.15)
         beside = os.fork()
         if not beside:
             try:
@@ -738,6 +746,9 @@ class Life:
             self.two_writers, self.back_up, self.restore, self.move_index,
         )  # fmt: skip
         what = self.draws.choice(of_files if self.draws.random() < 0.5 else of_index)
+        if self.begun_move and self.rows and self.draws.random() < 0.5:
+            # What a move that was cut off has embedded must follow what changes meanwhile.
+            what = self.draws.choice((self.change_row, self.update, self.compact))
         if what == self.add_photo and not self.photos.is_dir():
             return
         self.trace.append(what.__name__)

@@ -32,7 +32,7 @@ def simulate(*words: object) -> str:
 
 
 def test_index_is_what_the_model_says() -> None:
-    assert simulate("--store", "folder", "--steps", 24).startswith("24 steps")
+    assert simulate("--store", "folder", "--steps", 12).startswith("12 steps")
 
 
 @pytest.mark.slow

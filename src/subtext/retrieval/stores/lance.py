@@ -1926,6 +1926,7 @@ class LanceStore(Store):
         location: Address of the index.
         table: Its name; by default the one in use.
         home: The folder that it lies in, as it was opened; by default what is there now.
+        in_use: Whether it is the one in use, and not one that a move builds.
         earlier: Tables of earlier models, which lead to it.
         vectors: Of small sides, for all views of this process.
 
@@ -1939,6 +1940,7 @@ class LanceStore(Store):
 
     def __init__(self, location: str, *, table: str = "", home: Home | None = None) -> None:
         self.path, self.table, self.earlier = location, table or TABLE, list[str]()
+        self.in_use = not table
         self.vectors: dict[Space, tuple[list[str], NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
@@ -2239,9 +2241,13 @@ class LanceStore(Store):
     def remove_unused(self) -> bool:
         """Remove the rows of earlier models, and tables of moves that cannot end any more; whether there were any.
 
+        The table that a move builds beside the one in use removes nothing: it does not know which tables are used.
+
         Returns:
             True if something was removed.
         """
+        if not self.in_use:
+            return False
         with translated(self.path):
             home = self.home
             filesystem, folder = fs.FileSystem.from_uri(home.uri(self.table))
