@@ -122,6 +122,31 @@ def test_images_without_texts_alone_teach_nothing_of_images_with_texts() -> None
     )
 
 
+@pytest.mark.parametrize("worth", [0.0, 3.0])
+def test_texts_of_machines_weigh_what_right_images_teach(worth: float) -> None:
+    """A good captioner weighs much, a bad one nothing; where few right images have such texts, half of own texts."""
+    random = np.random.default_rng(4)
+    count, items = 200, 100
+    truth = random.integers(items, size=count)
+    right = np.zeros((count, items))
+    right[np.arange(count), truth] = 1
+    drawn = random.standard_normal((3, count, items))
+    said = np.arange(items) % 2 == 0
+    deviations = {
+        "pixels": drawn[0] + right,
+        "texts": drawn[1] + 2 * right,
+        "machine_texts": np.where(said, drawn[2] + worth * right, np.nan),
+    }
+    weights = learn(deviations, np.ones((count, items), bool), truth)
+    assert (weights.full["machine_texts"] > 1) if worth else (weights.full["machine_texts"] < 0.15)
+    assert worth == 0 or weights.without_machine_texts > 1, "an image without them is not buried"
+    few = np.isin(truth, np.arange(0, items, 2)[:3]) | (truth % 2 == 1)
+    some = learn({s: v[few] for s, v in deviations.items()}, np.ones((few.sum(), items), bool), truth[few])
+    scale = some.full["texts"] / FIXED.full["texts"]
+    assert some.full["machine_texts"] == pytest.approx(scale * FIXED.full["machine_texts"])
+    assert some.without_machine_texts == pytest.approx(scale * FIXED.without_machine_texts)
+
+
 def test_images_that_the_model_was_trained_on_are_no_wrong_ones(tmp_path: Path) -> None:
     """A model finds what it remembers of its own images' texts: as wrong images they say nothing of its pixels."""
     with archive(tmp_path / "index", LEAST + 60).reading() as view:

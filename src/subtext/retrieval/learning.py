@@ -376,7 +376,7 @@ def fit_made(view: View, models: TextEmbedders, used: set[str] | None, *, note: 
     trials = fresh if len(fresh) >= LEAST else trials
     if not held and sum(trial.whole for trial in trials) < LEAST:
         held = ("pixels", "neighbours")
-        note = "most queries are parts of a sentence: pixels and neighbours have their fixed share" + (
+        note = "many queries are parts of a sentence: pixels and neighbours have their fixed share" + (
             note and f"; {note}"
         )
     ran = run_trials(view, trials, models, used, seed=seed)

@@ -235,8 +235,9 @@ FIXED = Weights(
         "fields": 2.0,
         "neighbours": 0.15,
     },
-    bare={"pixels": 1.0, "machine_texts": 0.8, "machine_words": 0.6, "fields": 2.0, "neighbours": 0.6},
+    bare={"pixels": 1.0, "machine_texts": 1.0, "machine_words": 0.8, "fields": 2.0, "neighbours": 0.6},
     without_texts=1.5,
+    without_machine_texts=1.0,
 )
 """Where an archive has too few texts to learn from."""
 
@@ -267,7 +268,8 @@ def design(
         columns.append(bare.astype(np.float64))
         names.append(("without_texts", own[0]))
     by_machines = [signal for signal in BY_MACHINES if signal in deviations][:1]
-    for name, signal in (("neighbours", "neighbours"), *(("machine_texts", signal) for signal in by_machines)):
+    lacking: list[tuple[str, Signal]] = [("neighbours", "neighbours"), *(("machine_texts", own) for own in by_machines)]
+    for name, signal in lacking:
         if signal in deviations and (alone := np.isnan(deviations[signal])).any():
             columns.append(alone.astype(np.float64))
             names.append((f"without_{name}", signal))
