@@ -10,12 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 import served_index
@@ -62,7 +62,8 @@ def process(index: Path, port: int, *words: str) -> Iterator[subprocess.Popen[by
         "--log",
         "none",
     ]
-    server = subprocess.Popen([*command, *words], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = log_of(port).open("wb")
+    server = subprocess.Popen([*command, *words], stdin=subprocess.DEVNULL, stderr=said)
     try:
         until = time.monotonic() + 180
         while status(port, "/readyz") != 200:
@@ -72,6 +73,13 @@ def process(index: Path, port: int, *words: str) -> Iterator[subprocess.Popen[by
     finally:
         server.kill()
         server.wait()
+        said.close()
+        log_of(port).unlink()
+
+
+def log_of(port: int) -> Path:
+    """What a server writes to standard error."""
+    return Path(tempfile.gettempdir(), f"subtext-test-server-{port}.log")
 
 
 @contextlib.contextmanager
@@ -167,7 +175,7 @@ def test_hangup_reloads_without_a_failed_request(place: Path, tmp_path: Path, wo
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=60) == 0
         if workers == 1:
-            assert server.stderr is not None and server.stderr.read().count(b"library is opened again: 12 images") == 2
+            assert log_of(port).read_bytes().count(b"library is opened again: 12 images") == 2
 
 
 @pytest.mark.slow
@@ -201,6 +209,6 @@ def test_search_goes_on_when_one_of_two_servers_behind_nginx_is_killed(place: Pa
             before = found.total()
             time.sleep(2)
         assert set(found) == {200}, (found, "four clients have four requests in flight")
-        assert found.total() > before > 20 and urlopen(f"http://127.0.0.1:{ports[1]}/healthz").status == 200
+        assert found.total() > before > 20 and status(ports[1]) == 200
         assert status(ports[0]) == 0
         assert update_index(place / "library", quiet=True).unchanged == 36
