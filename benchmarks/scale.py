@@ -128,7 +128,7 @@ def main() -> None:
             kinds = {"folder": f"{folder}/library", "lance": f"lance://{folder}/library"}
             (folder / "data").mkdir()
             found.append(one_size(folder / "data", size, kinds.get(asked.store, asked.store)))
-    slopes = {}
+    slopes: dict[str, dict[str, Any]] = {}
     for what, large in found[1].items():
         small, more = found[0][what], sizes[1] - sizes[0]
         slopes[what] = {
@@ -136,7 +136,8 @@ def main() -> None:
         }
         if "seconds" in large:
             slopes[what]["bytes_an_item"] = round(2**20 * (large["megabytes"] - small["megabytes"]) / more)
-            slopes[what]["items_a_second"] = round(more / max(1e-9, large["seconds"] - small["seconds"]))
+            worked = large["processor"] - small["processor"]
+            slopes[what]["items_a_second_of_a_core"] = round(more / worked) if worked > 0.1 else None
     if not asked.json:
         for what, slope in slopes.items():
             print(f"{what}: {found[0][what]} at {sizes[0]:,}, {found[1][what]} at {sizes[1]:,}")
@@ -146,7 +147,7 @@ def main() -> None:
             disk = slopes["on the disk"]["megabytes_per_million"] * size / 1e6 / 1024
             update = slopes["update, nothing changed"]
             memory = update["megabytes_per_million"] * size / 1e6 / 1024
-            hours = update["seconds_per_million"] * size / 1e6 / 3600
+            hours = update["processor_per_million"] * size / 1e6 / 3600
             print(f"    {size:,} items: {disk:,.1f} GB of disk; an update {memory:,.2f} GB and {hours:,.2f} h")
     print(json.dumps({"items": sizes, "store": asked.store, "measured": found, "slopes": slopes}))
 

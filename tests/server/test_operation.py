@@ -173,7 +173,8 @@ def test_hangup_reloads_without_a_failed_request(place: Path, tmp_path: Path, wo
             time.sleep(15)
         assert set(found) == {200} and found[200] > 20, found
         server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=60) == 0
+        # uvicorn ends one process by the signal itself.
+        assert server.wait(timeout=60) in (0, -signal.SIGTERM)
         if workers == 1:
             assert log_of(port).read_bytes().count(b"library is opened again: 12 images") == 2
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -100,11 +100,11 @@ def read_changes(changes: str | Path | Rows, columns: Columns) -> Changes:
         if isinstance(row, RowIssue):
             found.problems.append(row)
             continue
-        name = row.image_id or (row.image if isinstance(row.image, str) else None)
-        if row.group is not None or name is None:
-            need = "a group is of several rows" if name is not None else "an image of bytes is known by its id"
+        name = row.image_id or (row.image if isinstance(row.image, str) else "")
+        if row.group is not None or not name:
+            need = "a group is of several rows" if name else "an image of bytes is known by its id"
             what = f"needs an id of its own and no group: {need}; add it to the data, and run `subtext index update`"
-            found.problems.append(RowIssue(row.where, what, item=name or ""))
+            found.problems.append(RowIssue(row.where, what, item=name))
             continue
         former = found.rows.get(name)
         earlier = [own for own in (found.deleted.get(name), former and former.where) if own]
@@ -123,8 +123,7 @@ def read_changes(changes: str | Path | Rows, columns: Columns) -> Changes:
 
 def _content(changes: str | os.PathLike[str]) -> bytes:
     if str(changes) == STANDARD_INPUT:
-        stream: BinaryIO = getattr(sys.stdin, "buffer", sys.stdin)
-        return stream.read()
+        return sys.stdin.buffer.read()
     try:
         return Path(changes).expanduser().read_bytes()
     except OSError as error:
@@ -216,9 +215,8 @@ def changed_dataset(
     except UnusableData as problem:
         changes.problems += problem.problems
         nothing = np.zeros(0, dtype=np.int64)
-        return Dataset(
-            *(Items([], [], nothing, np.zeros(0, dtype="U1")) for _ in range(2)), nothing.reshape(0, 2), root
-        )
+        none = Items([], [], nothing, np.zeros(0, dtype="U1"))
+        return Dataset(none, none, nothing.reshape(0, 2), root)
     changes.problems += dataset.problems
     return replace(dataset, problems=())
 

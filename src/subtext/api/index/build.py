@@ -1061,13 +1061,13 @@ def _changed_pairs(
 
     root, by_features = Path(writer.manifest.root), isinstance(model.image.input_spec, FeatureInput)
     stored = writer.rows_of("images", list(found.rows))
-    images = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, ()) for row in stored.values())
+    known = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, ()) for row in stored.values())
     pairs = changed_dataset(
         found,
         root if work.sources.images is None else Path(work.sources.images),
         {name: str(root / row.path) for name, row in stored.items() if row.path},
         need_images=not by_features,
-        verify=Unchanged(images, root, count=len(stored), verify_files=verify_files).is_other,
+        verify=Unchanged(known, root, count=len(stored), verify_files=verify_files).is_other,
     )
     pairs = with_features(model, pairs, quiet=work.quiet)
     require_features(model, pairs)
