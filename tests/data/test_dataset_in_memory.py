@@ -165,7 +165,7 @@ def test_audit_of_data_in_memory_compares_training_pairs(
     assert outcomes["held-out"] == outcomes["vocabulary"] == "pass" and audit.about["data"] == IN_MEMORY
     other = st.audit(run, data=dataset[10:], split="test", quiet=True)
     found = {check.name: check.found for check in other.checks}
-    assert "remembers no path" in found["vocabulary"]
+    assert "remembers none" in found["vocabulary"]
 
 
 def test_index_is_built_from_data_in_memory(trained: tuple[st.Run, st.Dataset, Path], tmp_path: Path) -> None:
