@@ -253,7 +253,7 @@ def _fits(index: Path, given: Path, test: list[dict[str, Any]]) -> dict[str, Any
                 missing = values is None or moments is None
                 # A query without a signal has the same value for all: none of them is found by it.
                 line = np.zeros(len(rows)) if missing else (values[rows] - moments.mean) / moments.deviation
-                deviations.setdefault(signal, []).append(line * found.shares.get(signal, 1.0) ** 2)
+                deviations.setdefault(signal, []).append(line * found.shares.get(signal, 1.0))
     # Where no image of test has texts, they are missing: the other signals have the weights of such images.
     stacked = {signal: np.array(lines) for signal, lines in deviations.items() if np.array(lines).any()}
     ways = {

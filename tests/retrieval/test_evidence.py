@@ -119,7 +119,9 @@ def by_loops(engine: Index, query: Query) -> dict[str, float]:
                 if signal in LEXICAL:
                     said_by = {"words": own, "machine_words": theirs}.get(signal)
                     said = [*rows.values()] if said_by is None else [wordings[t] for t in chain(*said_by.values())]
-                    rises = (max(len(asked & set(words(some))) for some in said) / len(asked)) ** 2
+                    rises = (max(len(asked & set(words(some))) for some in said) / len(asked)) ** (
+                        2 if signal == "fields" else 1
+                    )
                 for key in keys:
                     value, bare = values[key], not own[key]
                     weights = {name: weight * rises for name, weight in (FIXED.bare if bare else FIXED.full).items()}

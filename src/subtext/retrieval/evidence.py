@@ -85,8 +85,8 @@ class PartScores:
         factor: That all its amounts are multiplied by; 1 for a query of one part.
         values: Signal -> (N), NaN where an item lacks the signal.
         moments: Of each signal over the sample.
-        shares: Signal of words -> the share of the words of the query that one item has; see `covered`.
-        weights: Signal -> (N), multiplied by the factor, and by the square of the share.
+        shares: Signal of words -> the share of the words of the query that one item has; of fields its square.
+        weights: Signal -> (N), multiplied by the factor, and by the share.
         amounts: Signal -> (N), what it adds to the scores.
     """
 
@@ -186,7 +186,7 @@ class _Scale:
     Attributes:
         part: The part.
         moments: Of each signal that the part has.
-        shares: Of each signal of words; see `covered`.
+        shares: Of each signal of words, as in `PartScores`.
         sample: (M) scores of the sample by this part.
         factor: That the part is multiplied by.
     """
@@ -342,7 +342,7 @@ class Gatherer:
         else:
             weights, amounts = self.weights.applied(deviations)
         for signal in weights:
-            factor = scale.factor * scale.shares.get(signal, 1.0) ** 2
+            factor = scale.factor * scale.shares.get(signal, 1.0)
             if factor != 1:
                 weights[signal], amounts[signal] = factor * weights[signal], factor * amounts[signal]
         return weights, amounts
@@ -422,7 +422,8 @@ class Gatherer:
         if signal != "fields":
             return covered(text, [words(row.text or "") for row in self.view.rows("texts", keys=best)])
         rows = self.view.rows("images", keys=best)
-        return covered(text, [words(item_words(row.id, row.path, row.fields)) for row in rows])
+        # One word of a long sentence in a file name says less than in a text.
+        return covered(text, [words(item_words(row.id, row.path, row.fields)) for row in rows]) ** 2
 
     def compared(self, part: Part) -> NDArray[np.float32] | None:
         """What a part is compared with texts by.

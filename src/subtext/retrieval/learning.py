@@ -332,7 +332,7 @@ def run_trials(
         values["neighbours"] = np.where(has_lent, best_products(sentence_vectors, lent), np.nan).astype(np.float64)
     learnt = np.array([_is_learnt(item, used) for item in view.items("images", keys)])
     deviations = {signal: _standardised(signal, values[signal]) for signal in SIGNALS if signal in values}
-    deviations |= {signal: deviations[signal] * share[:, None] ** 2 for signal, share in shares.items()}
+    deviations |= {signal: deviations[signal] * share[:, None] for signal, share in shares.items()}
     return Trials(keys, deviations, allowed, truth, learnt)
 
 

@@ -15,9 +15,10 @@ index, for this query. The score of an item is the weighted sum of these deviati
 without texts gets a constant in place of its texts and words, and its other signals weigh more; both are learnt. (Zero
 would be the mean, which lifts it above half of all items with texts.)
 
-The deviations of words and fields are multiplied by c^2, where c is the share of the words of the query that one text
-has, of those that match best, or the fields of one image. The best item is some deviations above the mean for any query
-that has a rare word, whether this is all of the query, as "1987-118", or one word of an idiom.
+The deviations of words are multiplied by the share of the words of the query that one text has, of those that match
+best, and those of fields by the square of the share that the fields of one image have. The best item is some deviations
+above the mean for any query that has a rare word, whether this is all of the query, as "1987-118", or one word of an
+idiom.
 
 The weights maximise the likelihood that the right item is chosen among all, for queries whose item is known: a
 multinomial logit (McFadden 1974), with an L2 penalty, and without negative weights.
@@ -229,13 +230,13 @@ FIXED = Weights(
     full={
         "pixels": 0.3,
         "texts": 1.0,
-        "words": 0.8,
+        "words": 0.6,
         "machine_texts": 0.5,
-        "machine_words": 0.4,
+        "machine_words": 0.3,
         "fields": 2.0,
         "neighbours": 0.15,
     },
-    bare={"pixels": 1.0, "machine_texts": 1.0, "machine_words": 0.8, "fields": 2.0, "neighbours": 0.6},
+    bare={"pixels": 1.0, "machine_texts": 1.0, "machine_words": 0.6, "fields": 2.0, "neighbours": 0.6},
     without_texts=1.5,
     without_machine_texts=1.0,
 )
