@@ -73,7 +73,11 @@ def test_query_values_outside_ranges_raise() -> None:
         ("not_like_weight", 1001, "1001"),
         ("depth", 0, "depth needs to be 1 or more; it got 0"), ("top", 0, "a search needs top of 1 or more; it got 0"),
         ("hubness", "cls", "hubness needs to be csls or softmax; it got 'cls'"),
-        ("signals", ("pixel",), "signals needs some of pixels, texts, words, fields, neighbours; it got 'pixel'"),
+        (
+            "signals",
+            ("pixel",),
+            "needs some of pixels, texts, words, machine_texts, machine_words, fields, neighbours; it got 'pixel'",
+        ),
         ("target", "words", "a search looks for 'images' or 'texts'; it got 'words'"),
     ]:  # fmt: skip
         with pytest.raises(RequirementError, match=told):

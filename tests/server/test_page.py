@@ -191,7 +191,7 @@ def test_evidence_of_a_search_can_be_chosen(page) -> None:
     accessible(page)
     page.reload()
     assert told("by pictures alone") == by_pixels and page.input_value("#signals") == "pixels"
-    option(page, "#signals", "texts,words,fields")
+    option(page, "#signals", "texts,words,machine_texts,machine_words,fields")
     by_texts = told("by their texts alone")
     assert sorted(by_texts) == sorted(by_pixels) == sorted(every)
     option(page, "#signals", "")
