@@ -237,7 +237,7 @@ FIXED = Weights(
         "neighbours": 0.15,
     },
     bare={"pixels": 1.0, "machine_texts": 1.0, "machine_words": 0.6, "fields": 2.0, "neighbours": 0.6},
-    without_texts=1.5,
+    without_texts=1.0,
     without_machine_texts=1.0,
 )
 """Where an archive has too few texts to learn from."""
