@@ -76,7 +76,7 @@ FAULTS = {
         seed=301,
     ),
     "a deletion that an update undoes": Fault(
-        "retrieval/build.py", "unless_deleted=not again", "unless_deleted=False", store="postgresql", seed=101
+        "retrieval/build.py", "unless_deleted=not again", "unless_deleted=False", store="postgresql"
     ),
     "a folder that is guessed anew": Fault("data/config.py", "            form=self.form,\n", ""),
     "a change of two commits": Fault(
