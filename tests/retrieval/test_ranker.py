@@ -94,6 +94,26 @@ def test_item_without_texts_is_neither_lifted_nor_buried() -> None:
     assert weights.bare["pixels"] != weights.full["pixels"] and weights.without_texts != 0
 
 
+def test_constant_of_images_without_texts_is_held_with_pixels() -> None:
+    """Right images of both kinds; queries that flatter pixels would teach what lacks texts too high a constant."""
+    random = np.random.default_rng(5)
+    count, items = 200, 120
+    bare = np.arange(items) < 60
+    truth = random.integers(items, size=count)
+    right = np.zeros((count, items))
+    right[np.arange(count), truth] = 1
+    deviations = {
+        "pixels": random.standard_normal((count, items)) + 4 * right,
+        "texts": np.where(bare, np.nan, random.standard_normal((count, items)) + 2 * right),
+    }
+    weights = learn(deviations, np.ones((count, items), bool), truth, held=("pixels",))
+    scale = weights.full["texts"] / FIXED.full["texts"]
+    assert weights.bare["pixels"] == pytest.approx(scale * FIXED.bare["pixels"])
+    assert weights.without_texts == pytest.approx(scale * FIXED.without_texts)
+    free = learn(deviations, np.ones((count, items), bool), truth)
+    assert abs(free.without_texts - weights.without_texts) > 0.1
+
+
 def test_images_without_texts_alone_teach_nothing_of_images_with_texts() -> None:
     """All right images lack texts; wrong ones with texts would teach that texts, and pixels beside them, are bad."""
     random = np.random.default_rng(3)

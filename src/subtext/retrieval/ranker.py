@@ -299,7 +299,8 @@ def learn(
         deviations: Signal -> (Q N) standard deviations above the mean; NaN where an item lacks the signal.
         allowed: (Q N) the items that can be chosen.
         truth: (Q) the right item of each query.
-        held: Signals of which the queries teach nothing: their ratio to the weight of texts is that of `FIXED`.
+        held: Signals of which the queries teach nothing: their ratio to the weight of texts is that of `FIXED`. With
+            pixels so is the constant of images without texts.
         least: Signals that weigh at least so much.
         own_first: The texts of an image weigh at least as much as those of its neighbours.
 
@@ -348,6 +349,9 @@ def learn(
         bare_weights = {signal: scale * FIXED.bare[signal] for signal in deviations if signal in FIXED.bare}
         constants["without_texts"] = scale * FIXED.without_texts
     full |= {signal: scale * FIXED.full[signal] for signal in held if signal in deviations}
+    if "pixels" in held and "without_texts" in constants:
+        # It is weighed against pixels and neighbours, of which nothing is learnt.
+        constants["without_texts"] = scale * FIXED.without_texts
     if set(held) & set(BY_MACHINES):
         constants["without_machine_texts"] = scale * FIXED.without_machine_texts
     bare_weights |= {signal: scale * FIXED.bare[signal] for signal in held if signal in deviations}
