@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -59,3 +62,18 @@ def runs(folder: Path, *names: str) -> Path:
     for name in names:
         run(folder / "data", folder / name, **RUNS[name])  # type: ignore[arg-type]
     return folder
+
+
+@contextmanager
+def index_of_table(address: str, file: Path, rows: Sequence[Mapping[str, Any]], run: Path) -> Iterator[None]:
+    """An index of a table with these rows, whose pictures are in `photos` beside it; it is removed at the end."""
+    from subtext.api.index.build import build_index
+    from subtext.retrieval.stores.registry import open_store
+
+    (file.parent / "photos").mkdir()
+    for name, colour in COLOURS.items():
+        Image.new("RGB", (40, 40), colour).save(file.parent / "photos" / f"{name}.png")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    build_index(address, file, run=run, quiet=True)
+    yield
+    open_store(address).remove()

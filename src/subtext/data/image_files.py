@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import re
 import struct
@@ -224,6 +225,35 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
     except (OSError, ValueError):
         return None
     return file.st_size, file.st_mtime_ns, file.st_ctime_ns
+
+
+def file_stamp(value: str, root: Path) -> str:
+    """Size, time of writing and time of change of an image's file, as an index keeps them.
+
+    Args:
+        value: Path of the image.
+        root: Folder that relative paths start from.
+
+    Returns:
+        The three numbers; "" if there is no such file.
+    """
+    return " ".join(map(str, image_stamp(value, root) or ()))
+
+
+def image_digest(source: str, root: Path) -> bytes:
+    """Digest of an image's bytes, as an index keeps it.
+
+    Args:
+        source: Path of the image.
+        root: Folder of relative paths.
+
+    Returns:
+        16 bytes.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    return hashlib.blake2b(read_bytes(source, root), digest_size=16).digest()
 
 
 class _OwnLimit:

@@ -113,7 +113,7 @@ def read(
         ArgumentError: If an argument does not apply to such data.
     """
     limit_pixels(max_pixels)
-    few = isinstance(data, Source)
+    few = isinstance(data, Source)  # Joined already, and too few to list whole folders for.
     folder = None if images is None else Path(images).expanduser()
     if folder is not None and not folder.is_dir():
         raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
@@ -142,10 +142,10 @@ def read(
             if isinstance(path, Path):
                 source, actual, changed = _open_source(path, folder, roles, form)
             elif isinstance(data, Source):
-                source = data  # Few rows, which are joined already.
+                source = data
             else:
                 source = _source_of_records(records_of(data), folder, roles)
-            if not isinstance(data, Source):
+            if not few:
                 source = source if folder is not None else _with_images_found(source)
                 if unchanged is not None:
                     unchanged.begin()
@@ -185,11 +185,11 @@ def read(
         dataset, image_problems = _check_images(
             dataset,
             where,
-            folder is not None or isinstance(data, Source),
+            folder is not None or few,
             setting=setting,
             verify=verify,
             progress=progress,
-            each=isinstance(data, Source) or bool(passed_over),
+            each=few or bool(passed_over),
         )
         # A folder of images has said of its pages already what decoding says.
         said = set(problems)

@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import RowIssue
-from subtext.data.image_files import image_stamp, read_bytes
+from subtext.data.embedded import SIDECAR
+from subtext.data.image_files import file_stamp, image_digest
 from subtext.data.rows import Row
 from subtext.errors import DataError
 
 _FORM = "1"
 """Of marks: another one where a row of a listing becomes another item."""
-_SIDECARS = (".xmp", ".XMP")
+_SIDECARS = (SIDECAR, SIDECAR.upper())
 
 
 class ReadAgain(Exception):
@@ -241,12 +242,12 @@ class Unchanged:
         place = bisect_left(self._paths, wanted)
         if place == len(self._paths) or self._paths[place] != wanted:
             return True
-        known, stamp = self.images[self._by_path[place]], image_stamp(value, root)
-        if stamp is not None and known["file"] == _hash(" ".join(map(str, stamp))) and not self.verify_files:
+        known, stamp = self.images[self._by_path[place]], file_stamp(value, root)
+        if stamp and known["file"] == _hash(stamp) and not self.verify_files:
             return False
         try:
             # Copied, moved or given other rights: the same bytes have been decoded before.
-            return self._digest(value, root) != bytes(known["content"]).ljust(16, b"\0")
+            return image_digest(value, root) != bytes(known["content"]).ljust(16, b"\0")
         except DataError:
             return True
 
@@ -289,7 +290,7 @@ class Unchanged:
         if known["slow"] != _hash(_without_change(stamp)):
             return False
         try:
-            same = self._digest(value, root) == bytes(known["content"]).ljust(16, b"\0")
+            same = image_digest(value, root) == bytes(known["content"]).ljust(16, b"\0")
         except DataError:
             return False
         if same and known["stamp"] != _hash(stamp):
@@ -301,10 +302,6 @@ class Unchanged:
             return value
         file = (root / value).resolve()
         return file.relative_to(self.root).as_posix() if file.is_relative_to(self.root) else str(file)
-
-    @staticmethod
-    def _digest(value: str, root: Path) -> bytes:
-        return hashlib.blake2b(read_bytes(value, root), digest_size=16).digest()
 
 
 def _units(rows: Iterable[Row | RowIssue]) -> Iterator[list[Row] | RowIssue]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import image_stamp, limit_pixels, most_pixels, read_bytes
+from subtext.data.image_files import file_stamp, image_digest, limit_pixels, most_pixels
 from subtext.data.output_cache import OutputCache
 from subtext.data.unchanged import KnownImage, Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
@@ -603,23 +603,11 @@ def find_missing(
     cut_off = any(CHANGES not in (job.source or {}) for job in unfinished)
     known = dict[Side, set[str]]()
     if not cut_off:
-        ids = {side: [name for _, pairs in readings for name in items_of(pairs, side).ids] for side in SIDES}
         with writer.store.reading() as view:
-            known = {side: set(view.keys_of(side, ids[side])) for side in SIDES}
+            for side in SIDES:
+                items = (pairs.images if side == "images" else pairs.texts for _, pairs in readings)
+                known[side] = set(view.keys_of(side, [name for own in items for name in own.ids]))
     return without_renamed(writer, missing, readings, known=known)
-
-
-def items_of(pairs: Dataset, side: Side) -> Items:
-    """The items of a side.
-
-    Args:
-        pairs: Images and texts.
-        side: "images" or "texts".
-
-    Returns:
-        Those of that side.
-    """
-    return pairs.images if side == "images" else pairs.texts
 
 
 _HELD = 8192
@@ -738,19 +726,6 @@ def stored_path(value: str, data_root: Path, index_root: Path) -> str:
     return file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
 
 
-def file_stamp(value: str, root: Path) -> str:
-    """Size, time of writing and time of change of an image's file, as an index keeps them.
-
-    Args:
-        value: Path of the image.
-        root: Folder that relative paths start from.
-
-    Returns:
-        The three numbers; "" if there is no such file.
-    """
-    return " ".join(map(str, image_stamp(value, root) or ()))
-
-
 def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
     """Images of a data set whose ids name other files in an index.
 
@@ -769,7 +744,7 @@ def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Pat
             continue  # Features may have been read of it, and no file.
         files = (index_root / row.path).resolve(), (data_root / value).resolve()
         is_other = stored_path(value, data_root, index_root) != row.path and files[0] != files[1]
-        if is_other and file_stamp(value, data_root) and _digest(read_bytes(value, data_root)) != row.content:
+        if is_other and file_stamp(value, data_root) and image_digest(value, data_root) != row.content:
             taken.append((name, *files))
     return taken
 
@@ -829,22 +804,6 @@ def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -
     if stored is not None and file_part(stored.stamp) == stamp and stored.path == path:
         return stored.content, stamp
     return image_digest(source, root), stamp
-
-
-def image_digest(source: str, root: Path) -> bytes:
-    """Digest of an image's bytes, as an index keeps it.
-
-    Args:
-        source: Path of the image.
-        root: Folder of relative paths.
-
-    Returns:
-        16 bytes.
-
-    Raises:
-        DataError: If it cannot be read.
-    """
-    return _digest(read_bytes(source, root))
 
 
 def _digest(content: bytes) -> bytes:

@@ -25,14 +25,12 @@ class Consequences:
     unknown: list[str] = field(default_factory=list)
 
 
-def consequences(
-    writer: Writer, pairs: Dataset | None, deleted: Collection[str], *, damaged: Collection[str]
-) -> Consequences:
+def consequences(writer: Writer, pairs: Dataset, deleted: Collection[str], *, damaged: Collection[str]) -> Consequences:
     """Find what goes with changes.
 
     Args:
         writer: Changes the index.
-        pairs: New and changed images with all their texts; None for none.
+        pairs: New and changed images with all their texts.
         deleted: Ids of images, or else of texts, to delete.
         damaged: Ids of images of which not all texts can be used: they keep those that they have.
 
@@ -40,11 +38,11 @@ def consequences(
         What goes; nothing is changed.
     """
     found, names = Consequences(), list(deleted)
-    changed = set() if pairs is None else set(pairs.images.ids)
+    changed = set(pairs.images.ids)
     with writer.store.reading() as view:
         images = {row.id: row for row in view.rows("images", ids=[*names, *changed], links=True)}
         alone = {row.id for row in view.rows("texts", ids=[name for name in names if name not in images])}
-        own = [] if pairs is None else view.rows("texts", ids=pairs.texts.ids, links=True)
+        own = view.rows("texts", ids=pairs.texts.ids, links=True)
         linked = sorted({key for row in images.values() for key in row.links} - {row.key for row in own})
         texts: dict[str, StoredRow] = {row.id: row for row in (*own, *view.rows("texts", keys=linked, links=True))}
         others = sorted({key for row in texts.values() for key in row.links})
@@ -53,8 +51,8 @@ def consequences(
     found.gone["texts"] = [name for name in names if name in alone]
     found.unknown = [name for name in names if name not in images and name not in alone]
     now: dict[str, set[str]] = {}
-    for image, text in [] if pairs is None else pairs.links.tolist():
-        now.setdefault(pairs.texts.ids[text], set()).add(pairs.images.ids[image])  # type: ignore[union-attr]
+    for image, text in pairs.links.tolist():
+        now.setdefault(pairs.texts.ids[text], set()).add(pairs.images.ids[image])
     gone = set(names)
     for name, row in texts.items():
         before = {id_of[key] for key in row.links}

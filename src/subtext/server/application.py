@@ -647,7 +647,7 @@ async def healthz() -> schemas.Health:
 
 @about.get("/readyz", dependencies=NO_PARAMETERS)
 def readyz(server: PublicAccess) -> schemas.Ready:
-    """Whether the libraries can be searched: models loaded, indexes open, a query of each kind answered; no names."""
+    """Whether the libraries can be searched: models are loaded, indexes are open and warm. It tells no names."""
     for library in server.libraries.values():
         state_of(library.index)
     return schemas.Ready(status="ready", libraries=len(server.libraries))

@@ -15,6 +15,7 @@ from command import call, invoke
 from PIL import Image
 
 from subtext.api.index.build import build_index, update_index
+from subtext.data import image_files
 from subtext.errors import ArgumentError, DataError
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import verify
@@ -30,14 +31,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(address_of: Callable[[str], str], runs: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """The address of an index of a table of twelve images with two texts each, and the table."""
-    (tmp_path / "photos").mkdir()
-    for name, colour in coloured_images.COLOURS.items():
-        Image.new("RGB", (40, 40), colour).save(tmp_path / "photos" / f"{name}.png")
-    file = tmp_path / "data.jsonl"
-    write(file, [row(name) for name in NAMES])
-    build_index(address_of("library"), file, run=runs / "run", quiet=True)
-    yield address_of("library"), file
-    open_store(address_of("library")).remove()
+    address, file = address_of("library"), tmp_path / "data.jsonl"
+    with coloured_images.index_of_table(address, file, [row(name) for name in NAMES], runs / "run"):
+        yield address, file
 
 
 def row(name: str, **more: Any) -> dict[str, Any]:
@@ -186,11 +182,8 @@ def test_only_changed_items_are_read(place: tuple[str, Path], monkeypatch: pytes
     """What the archive has beside the changes is neither listed, read, decoded nor embedded."""
     address, _ = place
     read, listed = list[str](), list[str]()
-    for module, name in (("subtext.data.image_files", "read_bytes"), ("subtext.retrieval.build", "read_bytes")):
-        plain = getattr(__import__(module, fromlist=[name]), name)
-        monkeypatch.setattr(
-            f"{module}.{name}", lambda source, root, plain=plain: read.append(source) or plain(source, root)
-        )
+    plain = image_files.read_bytes
+    monkeypatch.setattr(image_files, "read_bytes", lambda source, root: read.append(source) or plain(source, root))
     rows = list[int]()
     with open_store(address).reading() as view:
         plain_rows = type(view).rows

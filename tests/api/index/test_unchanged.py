@@ -28,13 +28,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(address_of: Callable[[str], str], runs: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """The address of an index of a table of twelve images, and the table."""
-    (tmp_path / "photos").mkdir()
-    for name, colour in coloured_images.COLOURS.items():
-        Image.new("RGB", (40, 40), colour).save(tmp_path / "photos" / f"{name}.png")
-    file = write(tmp_path / "data.jsonl", [row(name) for name in NAMES])
-    build_index(address_of("library"), file, run=runs / "run", quiet=True)
-    yield address_of("library"), file
-    open_store(address_of("library")).remove()
+    address, file = address_of("library"), tmp_path / "data.jsonl"
+    with coloured_images.index_of_table(address, file, [row(name) for name in NAMES], runs / "run"):
+        yield address, file
 
 
 def row(name: str, **more: Any) -> dict[str, Any]:
@@ -58,8 +54,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """What was read, decoded, looked into and embedded."""
     made: dict[str, list[str]] = {}
     for module, name in (
-        ("subtext.retrieval.build", "read_bytes"),
-        ("subtext.data.unchanged", "read_bytes"),
+        ("subtext.retrieval.build", "image_digest"),
+        ("subtext.data.unchanged", "image_digest"),
         ("subtext.data.read", "open_image"),
         ("subtext.data.join", "embedded_fields"),
         ("subtext.data.readers.images", "embedded_fields"),
@@ -95,7 +91,7 @@ def test_another_time_of_change_costs_reading_and_no_embedding(
         (file.parent / "photos" / f"{name}.png").chmod(0o600)
     change = update_index(address, quiet=True)
     assert (change.unchanged, change.embedded, change.amended) == (36, 0, 0)
-    assert len(calls.pop("read_bytes")) == 3 and not any(calls.values())
+    assert len(calls.pop("image_digest")) == 3 and not any(calls.values())
     red = file.parent / "photos" / "red.png"
     Image.new("RGB", (40, 40), (220, 31, 30)).save(red, format="BMP")
     assert update_index(address, quiet=True).embedded == 1

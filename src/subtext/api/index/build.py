@@ -1254,10 +1254,9 @@ def _work_on(
 def _file_states(index: str | Path) -> dict[str, object]:
     """Size and times of the files of an index's data, and of its images that have changed: what an update looks at."""
     from subtext.data.folders import list_files
-    from subtext.data.image_files import image_stamp
+    from subtext.data.image_files import file_stamp, image_stamp
     from subtext.data.readers.webdataset import shards
     from subtext.data.unchanged import file_part
-    from subtext.retrieval.build import file_stamp
     from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
