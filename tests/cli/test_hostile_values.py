@@ -206,7 +206,7 @@ def stop(*given: object, **options: object) -> None:
     raise KeyboardInterrupt
 
 
-def require_sentences(every: list[Case]) -> None:
+def assert_sentences(every: list[Case]) -> None:
     failed = []
     with pytest.MonkeyPatch.context() as patch:
         # A server and a watch have no end of their own, and a demonstration that begins takes minutes.
@@ -224,14 +224,14 @@ def test_some_hostile_values_end_in_a_sentence(place: Path) -> None:
     """Every fifth option, with each of the kinds in turn."""
     every = cases()
     by_option = [[case for case in every if case.option is option] for option in {case.option: 0 for case in every}]
-    require_sentences([kinds[number % len(kinds)] for number, kinds in enumerate(by_option[::5])])
+    assert_sentences([kinds[number % len(kinds)] for number, kinds in enumerate(by_option[::5])])
 
 
 @pytest.mark.slow
 def test_every_hostile_value_ends_in_a_sentence(place: Path) -> None:
     every = cases()
     assert {case.command for case in every} >= GOOD.keys() and len(every) > 1500
-    require_sentences(every)
+    assert_sentences(every)
 
 
 INSIDE = [

@@ -64,7 +64,7 @@ FAULTS = {
         "api/index/build.py", "keep = {side: unread[side].copy()", "keep = {side: set[str]()"
     ),
     "a time of change that is not looked at": Fault(
-        "retrieval/build.py", "image_stamp(value, root) or ()))", "(image_stamp(value, root) or ())[:2]))"
+        "data/image_files.py", "image_stamp(value, root) or ()))", "(image_stamp(value, root) or ())[:2]))"
     ),
     "filters that keep former values": Fault(
         FOLDER, 'rows)\n        self.add_to("facets", -', 'rows[1:])\n        self.add_to("facets", -'
