@@ -62,8 +62,8 @@ GROUPS = {
     "dates": ("data/dates.py", "data/dates"),
     "rows": (
         "data/rows.py data/readers/table.py",
-        "data/bad_data data/every_input data/dataset_in_memory data/join data/readers/foreign_tables "
-        "data/readers/every_reader",
+        "data/rows data/bad_data data/every_input data/dataset_in_memory data/join data/readers/table "
+        "data/readers/foreign_tables data/readers/every_reader",
     ),
     "words": ("retrieval/words.py", "retrieval/words retrieval/condition retrieval/query retrieval/answer"),
     "filters": (

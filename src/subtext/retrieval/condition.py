@@ -337,7 +337,7 @@ def _named(condition: Condition, fields: Sequence[str]) -> Condition:
     """A condition with the name of its field as the items have it, where only one is folded alike."""
     name = condition.field
     alike = [field for field in fields if fold(field) == fold(name)] if name not in (TEXT, ID, *fields) else []
-    return replace(condition, field=alike[0]) if len(alike) == 1 else condition
+    return replace(condition, field=alike.pop()) if len(alike) == 1 else condition
 
 
 def _has(view: View, side: Side, field: str, suffix: str = "") -> bool:
@@ -429,7 +429,7 @@ def _check_values_exist(view: View, side: Side, condition: Condition, fields: Se
                 advice = f"it got {value!r}; give each condition its own --where (in Python: several conditions)"
                 raise RequirementError(f"'{name} {test}' needs a value without a further condition; {advice}")
         parts = value.split()
-        if test == "in" and 1 < len(parts) <= LOOKED_AT and all(_some(view, side, name, part) for part in parts):
+        if test == "in" and parts and len(parts) <= LOOKED_AT and all(_some(view, side, name, part) for part in parts):
             advice = f"it got {value!r}; write '{name} in {', '.join(parts)}'"
             raise RequirementError(f"'{name} in' needs commas between its values; {advice}")
         if test in ("=", "!=", "in") and read_date(value) is None and is_of_dates(view, side, name):
