@@ -132,9 +132,10 @@ def faults(text: str, seed: str) -> Iterator[dict[str, Any]]:
     every, plain = list(places(text)), ast.dump(ast.parse(text))
     random.Random(seed).shuffle(every)
     for fault in every:
-        source = mutate_code(text, get_operator(f"core/{fault['operator']}")(), fault["occurrence"])
-        # cosmic-ray takes the ** of an unpacking for a power, and no other operator can stand there.
-        with suppress(SyntaxError):
+        # cosmic-ray takes the ** of an unpacking for a power, and no other operator can stand there; of the exceptions in
+        # brackets it cannot replace one with a dot in its name.
+        with suppress(SyntaxError, AttributeError):
+            source = mutate_code(text, get_operator(f"core/{fault['operator']}")(), fault["occurrence"])
             if source is not None and ast.dump(ast.parse(source)) != plain:
                 yield {**fault, "source": source}
 

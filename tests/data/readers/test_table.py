@@ -55,7 +55,7 @@ def test_images_of_no_row_are_told_where_the_folder_is_that_of_the_table_alone(t
     file, other = tmp_path / "a.csv", tmp_path / "photos"
     file.write_text("image,text\na.png,x\n")
     for path, given, root, whole in [
-        (tmp_path, None, tmp_path, tmp_path), (tmp_path, other, other, other), (tmp_path, tmp_path, tmp_path, tmp_path),
+        (tmp_path, None, tmp_path, tmp_path), (tmp_path, other, other, other), (tmp_path, tmp_path, tmp_path, None),
         (file, None, tmp_path, None), (file, other, other, other), (file, tmp_path, tmp_path, None),
     ]:  # fmt: skip
         source = table.read(path, given)

@@ -98,9 +98,9 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None, par
     assert file is not None
     rows = rows_of(typed_records(file, columns), None if columns else file.name)
     folder = file.parent if images is None else images
-    # Beside a file that is named by itself there may be images of others.
-    whole = folder if path.is_dir() or folder != file.parent else None
-    return Source(rows, folder, tables=(file,), whole=whole)
+    # Who names a table, or its own folder as that of the images, means these rows.
+    whole = images or (path if path.is_dir() else None)
+    return Source(rows, folder, tables=(file,), whole=None if images == file.parent else whole)
 
 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:
