@@ -132,8 +132,8 @@ def faults(text: str, seed: str) -> Iterator[dict[str, Any]]:
     every, plain = list(places(text)), ast.dump(ast.parse(text))
     random.Random(seed).shuffle(every)
     for fault in every:
-        # cosmic-ray takes the ** of an unpacking for a power, and no other operator can stand there; of the exceptions in
-        # brackets it cannot replace one with a dot in its name.
+        # cosmic-ray takes the ** of an unpacking for a power, and no other operator can stand there; and it cannot
+        # replace an exception whose name has a dot, where several stand in brackets.
         with suppress(SyntaxError, AttributeError):
             source = mutate_code(text, get_operator(f"core/{fault['operator']}")(), fault["occurrence"])
             if source is not None and ast.dump(ast.parse(source)) != plain:
