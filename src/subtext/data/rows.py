@@ -521,7 +521,7 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
     if not valid(value):
         raise RowError("'image' is not valid Unicode; save the table as UTF-8, or rename the image")
     if _ADDRESS.match(value):
-        raise RowError(f"'image' is a URL, {value[:80]}; images need to be on disk; download it first", value[:80])
+        raise RowError(f"'image' is a URL, {value:.80}; images need to be on disk; download it first", f"{value:.80}")
     return posixpath.normpath(posixpath.join(folder, value)), None
 
 
@@ -720,7 +720,7 @@ def described(value: Any) -> str:
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):
-        return f"the number {str(value)[:20]}"
+        return f"the number {value!s:.20}"
     kinds = {type(None): "nothing", str: "a string", list: "a list", dict: "an object", bytes: "bytes"}
     return kinds.get(type(value), f"a {type(value).__name__}")
 
@@ -771,7 +771,7 @@ def read_object(path: Path, content: str = "") -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes().removeprefix(MARK))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} needs to be a JSON object{content}; {str(error)[:200]}") from error
+        raise DataError(f"{path} needs to be a JSON object{content}; {error!s:.200}") from error
     if not isinstance(value, dict):
         raise DataError(f"{path} needs to be a JSON object{content}; it is another JSON value")
     return value

@@ -246,7 +246,7 @@ def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool)
             close = near_texts(fold(value), ordered, 3, cutoff=0.6) if len(notes) < SUGGESTED else []
             near = f"; the nearest: {', '.join(plain[match] for match in close)}" if close else ""
             hint = near or (f"; {_described(view, side, name)}" if common and len(notes) < SUGGESTED else "")
-            notes.append(f"no {side[:-1]} has {name} '{value[:72]}'{hint}")
+            notes.append(f"no {side[:-1]} has {name} '{value:.72}'{hint}")
         if equal and len(condition.values) > LOOKED_AT:
             notes.append(f"of the {len(condition.values)} values of '{name}' the first {LOOKED_AT} were looked up")
     return tuple(notes)

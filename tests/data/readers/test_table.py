@@ -62,9 +62,12 @@ def test_images_of_no_row_are_told_where_the_folder_is_that_of_the_table_alone(t
         assert (source.root, source.whole) == (root, whole)
 
 
-def test_tables_are_tried_after_other_formats_and_before_images() -> None:
+def test_tables_are_tried_after_other_formats_and_before_images(tmp_path: Path) -> None:
     others = [reader.PRIORITY for reader in readers() if reader not in (table, images)]
     assert images.PRIORITY < table.PRIORITY < min(others)
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "a.png").touch()
+    assert [reader for reader in readers() if reader.recognises(tmp_path)] == [table, images]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.xlsx"])
@@ -256,7 +259,9 @@ def test_numbers_of_csv_have_one_decimal_mark(tmp_path: Path) -> None:
 
 def test_kinds_of_cells_that_have_types_are_counted_without_empty_ones() -> None:
     cells = [1, 2.5, float("nan"), None, "", True, [1], "x", "1951-02-03", "7"]
-    records = [(f"row {number}", {"about": cell, "labels": cell}) for number, cell in enumerate(cells, start=1)]
+    records = [
+        (f"row {number}", {"list": [1], "about": cell, "labels": cell}) for number, cell in enumerate(cells, start=1)
+    ]
     records.insert(3, ("row 0", RowIssue("row 0", "is no JSON")))
     found = list(table.typed_rows(records, {}, "rows", header=True))
     assert [str(row) for _, row in found if isinstance(row, RowIssue)] == [

@@ -203,7 +203,7 @@ class _Cells:
         self.is_csv, self.points, self.semicolons = semicolons is not None, dict[str, str](), semicolons
         self.kinds: dict[str, Counter[str]] = {}
         self.first: dict[tuple[str, str], tuple[str, str]] = {}
-        self.read_as: dict[str, tuple[str, str, str]] = {}
+        self.read_as: dict[str, tuple[str, str, tuple[str, str]]] = {}
 
     def count(self, where: str, row: Mapping[str, Any]) -> None:
         """Count the cells of a row.
@@ -213,14 +213,10 @@ class _Cells:
             row: Column -> cell.
         """
         for name, cell in row.items():
-            if name in _TEXTS or cell is None or cell == "" or isinstance(cell, bool):
+            is_number = isinstance(cell, int | float) and not isinstance(cell, bool) and cell == cell
+            if name in _TEXTS or not (is_number or (isinstance(cell, str) and cell)):
                 continue
-            if isinstance(cell, str):
-                kind = self._kind(where, name, cell)
-            elif isinstance(cell, int | float) and cell == cell:
-                kind = "number"
-            else:
-                continue
+            kind = "number" if is_number else self._kind(where, name, cell)
             self.kinds.setdefault(name, Counter())[kind] += 1
             self.first.setdefault((name, kind), (where, str(cell)))
 
@@ -231,7 +227,7 @@ class _Cells:
             return "number" if point == number[1] else "unclear number"
         if (interval := read_date(cell)) is not None:
             if (parts := _SLASHES.fullmatch(cell)) and parts[1] != parts[2] and max(int(parts[1]), int(parts[2])) <= 12:
-                self.read_as.setdefault(name, (where, cell, days(interval)[0]))
+                self.read_as.setdefault(name, (where, cell, days(interval)))
             return "date"
         return "unclear number" if self.is_csv and _UNCLEAR.fullmatch(cell) else "text"
 
@@ -259,13 +255,13 @@ class _Cells:
                 shown, _ = rest[0] if rest else (main, count)
                 where, cell = self.first[name, shown]
                 also = f"and {counted(more, 'other cell')}, {'first ' * (more > 1)}" if rest else "such as "
-                mixed = f"{counted(count, main)} {also}'{cell[:40]}'"
+                mixed = f"{counted(count, main)} {also}'{cell:.40}'"
                 note = (
                     f"column '{name}' has {mixed} ({where}); "
                     "< and > compare its numbers and its dates, and pass over the others"
                 )
                 yield file, RowIssue(file, note, name=f"'{name}'", fatal=False)
-        for name, (where, cell, day) in self.read_as.items():
+        for name, (where, cell, (day, _)) in self.read_as.items():
             note = f"column '{name}' has '{cell}' ({where}), which is read as {day}: the day stands before the month"
             yield file, RowIssue(file, note, name=f"'{name}'", fatal=False)
 
@@ -490,4 +486,5 @@ def _utf8(path: Path, start: bytes) -> None:
 
 
 def _short(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    first, *_ = str(error).splitlines() or [type(error).__name__]
+    return f"{first:.200}"
