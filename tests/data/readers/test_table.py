@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+import re
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +201,24 @@ def test_cells_of_a_workbook_are_those_that_excel_shows(tmp_path: Path) -> None:
         rows(workbook(tmp_path / "b.xlsx", [None, " "], ["a", "b"]))
     with pytest.raises(DataError, match="needs a first row that names its columns; it is empty"):
         rows(workbook(tmp_path / "b.xlsx"))
+
+
+def test_first_sheet_is_read_with_the_results_of_its_formulas(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (["image", "size"], ["a", "=3+4"]):
+        book.active.append(row)
+    book.create_sheet().append(["other"])
+    book.save(tmp_path / "plain.xlsx")
+    with zipfile.ZipFile(tmp_path / "plain.xlsx") as plain, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as calculated:
+        for name in plain.namelist():
+            calculated.writestr(name, re.sub(rb"</f><v( ?/>|></v>)", b"</f><v>7</v>", plain.read(name)))
+    assert rows(tmp_path / "a.xlsx") == [{"image": "a", "size": 7}]
+
+
+def test_workbook_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(DataError, match=r"a\.xlsx is Excel, which needs openpyxl; "):
+        rows(tmp_path / "a.xlsx")
 
 
 def test_cells_of_a_workbook_beside_the_columns_are_told(tmp_path: Path) -> None:

@@ -379,7 +379,7 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
 
 def _distinct(header: Sequence[str], file: str) -> tuple[list[str], list[Record]]:
     """Names of columns, each once, with a note where some have none or the same."""
-    names, changed = list[str](), list[str]()
+    names, changed, unnamed = list[str](), list[str](), list[str]()
     for number, name in enumerate(header, start=1):
         new = clean_name(name) or f"column {number}"
         again = 2
@@ -387,7 +387,7 @@ def _distinct(header: Sequence[str], file: str) -> tuple[list[str], list[Record]
             new, again = f"{name or f'column {number}'} ({again})", again + 1
         names.append(new)
         changed += [new] if name and new != name else []
-    unnamed = [name for name, before in zip(names, header, strict=True) if not before]
+        unnamed += [] if name else [new]
     notes = []
     if changed:
         notes.append(f"needs columns with different names; the later ones are read as {', '.join(map(repr, changed))}")
