@@ -175,12 +175,12 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
     """
     fields = view.fields(side) if where else []
     where = [_named(condition, fields) for condition in where]
-    missing = sorted({condition.field for condition in where if strict} - {TEXT, ID, *fields})
+    missing = {condition.field for condition in where if strict} - {TEXT, ID, *fields}
     if missing:
-        near = near_texts(missing[0], fields, 1, cutoff=0.6)
+        near = near_texts(min(missing), fields, 1, cutoff=0.6)
         meant = f"; the nearest: {_described(view, side, near[0])}" if near else ""
         raise RequirementError(
-            f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
+            f"a condition needs a field that some of the {side} have; none has '{min(missing)}'; there are "
             f"{', '.join(fields) or 'none'}, and text and id{meant}"
         )
     where = [_resolved(view, side, condition) for condition in where]
