@@ -100,7 +100,8 @@ def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
         The folder. Errors of the block name it by its path, and say so where it was renamed, removed or replaced.
 
     Raises:
-        CheckpointError: If another training is writing there, and if the folder does not stay at its path.
+        CheckpointError: If another training is writing there, if the folder does not stay at its path, and if a process
+            of several does not see it.
         OutputError: If the folder cannot be written, or its disk has no locks.
     """
     busy, lock = "", -1
@@ -117,6 +118,11 @@ def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
         raise failed or CheckpointError(
             f"{path} takes one training at a time; {busy or 'another process is writing'}; wait until it is done, or "
             "train in another folder"
+        )
+    if not processes.first and not (path / LOCK).exists():
+        raise CheckpointError(
+            f"process {processes.rank + 1} of {processes.count} needs {path}, where the first process writes, and does "
+            "not see its files; give --out a folder on a disk that all machines share"
         )
     opened = OpenedFolder(path)
     try:
