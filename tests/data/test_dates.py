@@ -220,6 +220,18 @@ def test_interval_ends_with_its_last_second(
         assert found is not None and (found.first, found.last) == (seconds_of(*first), seconds_of(*last) - 1)
 
 
+def test_open_ends_and_spans_end_beside_the_next_second() -> None:
+    year_1914, year_1952, hour = seconds_of(1914, 1, 1), seconds_of(1952, 1, 1), seconds_of(1950, 5, 3) + 10 * 3600
+    for text, span in {
+        "vor 1914": (-END, year_1914 - 1), "[..1913]": (-END, year_1914 - 1), "nach 1913": (year_1914, END),
+        "[1914..]": (year_1914, END), "early 1952": (year_1952, seconds_of(1953, 1, 1) - 1),
+        "3.5.1950 10:00 uhr": (hour, hour + 59), "3.5.1950 10:00 utc": (hour, hour + 59),
+    }.items():  # fmt: skip
+        found = read_date(text)
+        assert found is not None and (found.first, found.last) == span, text
+    assert read_date("early 1950-1953") is None and read_date("\u0663.5.1950") is None
+
+
 def test_second_that_was_written_is_one() -> None:
     found, of_exif = read_date("2019-07-14 09:05:30"), read_date("20190714T090530")
     assert found is not None and of_exif is not None and (found.first, found.last) == (of_exif.first, of_exif.last)

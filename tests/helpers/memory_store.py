@@ -115,7 +115,7 @@ class MemoryView(View):
         names = {name for _, entry, _ in self.data.rows[side].values() for name, _ in facets(entry.metadata)}
         return sorted(name for name in names if not name.endswith((DATE, NUMBER)))
 
-    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int = 0) -> FieldValues:
         every = [own for _, entry, _ in self.data.rows[side].values() for own in facets(entry.metadata)]
         counts = Counter(value for field, value in every if field == name)
         texts = [value for value in counts if isinstance(value, str)]

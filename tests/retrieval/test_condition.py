@@ -9,10 +9,20 @@ from pathlib import Path
 import pytest
 import stored_items
 
-from subtext.data.dates import read_date
+from subtext.data.dates import DateInterval, read_date, year_interval
 from subtext.errors import RequirementError
 from subtext.retrieval import condition
-from subtext.retrieval.condition import count_dates, matching, missed, named, near_texts, parse, require_dates
+from subtext.retrieval.condition import (
+    count_dates,
+    is_of_dates,
+    matching,
+    missed,
+    named,
+    near_texts,
+    parse,
+    places_by_date,
+    require_dates,
+)
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
@@ -83,6 +93,10 @@ DAY, MONTH = read_date("2021-03-05"), read_date("2021-03")
         ('code in "a, b", c, \'d\', O\'Brien, "e" f', Condition("code", "in", ["a, b", "c", "d", "O'Brien", '"e" f'])),
         ("code in (a), [b]", Condition("code", "in", ["(a)", "[b]"])),
         ("code in [a]", Condition("code", "in", ["[a]"])),
+        ("code in (a), b, (c)", Condition("code", "in", ["(a)", "b", "(c)"])),
+        ("code in (a, b))", Condition("code", "in", ["(a", "b))"])),
+        ("code in a,, 'b' ,", Condition("code", "in", ["a", "", "b"])),
+        ("code = 1E3", Condition("code", "in", [1000.0, "1E3"])),
         ("code = 1.5", Condition("code", "in", [1.5, "1.5"])),
         ("Code of it = x", Condition("Code of it", "=", "x")),
         ("code-in = x", Condition("code-in", "=", "x")),
@@ -252,7 +266,7 @@ def test_conditions_are_type_checked(folder: Folder) -> None:
         folder.reading() as view,
         pytest.raises(RequirementError, match="none has 'yaer'; there are place, rare, tags"),
     ):
-        matching(view, "images", [parse("yaer = 3")])
+        matching(view, "images", [parse("zebra = 3"), parse("yaer = 3")])
 
 
 def test_quoting_cannot_escape_the_value(folder: Folder) -> None:
@@ -340,25 +354,30 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return folder
 
 
+def meets(test: str, own: DateInterval, asked: DateInterval, *, certain: bool) -> bool:
+    """Whether some second of a date fulfils a test with some second of another, or whether it does for certain."""
+    # The second that decides: the most favourable one of the item, or the least.
+    early, late = (own.last, own.first) if certain else (own.first, own.last)
+    return {
+        "=": asked.first <= late and early <= asked.last,
+        "<": early < asked.first,
+        "<=": early <= asked.last,
+        ">": late > asked.last,
+        ">=": late >= asked.first,
+    }[test]
+
+
 @pytest.mark.identity
-@pytest.mark.parametrize("value", ["1990-06", "1990-01-01", "1990-12-31", "1989-03/1991-02", "1988-12-31/1990-01-01"])
+@pytest.mark.parametrize(
+    "value", ["1990-06", "1990-01-01", "1990-12-31", "1989-03/1991-02", "1988-12-31/1990-01-01", "1990-01-01T00:00:01"]
+)
 def test_years_meet_conditions_on_days_as_a_loop_has_it(years: Folder, value: str) -> None:
     asked = read_date(value)
     assert asked is not None
-    first, last = asked.first, asked.last
     for test in ("=", "<", "<=", ">", ">="):
         for certain in (False, True):
-            expected = set()
-            for name in [*map(str, YEARS), "1990-06-15"]:
-                own = read_date(name)
-                assert own is not None
-                # The day that decides: the most favourable of the item, or the least.
-                early, late = (own.last, own.first) if certain else (own.first, own.last)
-                equal = (
-                    (first <= own.first and own.last <= last) if certain else own.first <= last and own.last >= first
-                )
-                meets = {"=": equal, "<": early < first, "<=": early <= last, ">": late > last, ">=": late >= first}
-                expected |= {name} if meets[test] else set()
+            known = {name: read_date(name) for name in [*map(str, YEARS), "1990-06-15"]}
+            expected = {name for name, own in known.items() if own and meets(test, own, asked, certain=certain)}
             with years.reading() as view:
                 keys = matching(view, "images", [Condition("made", test, asked, certain)])
                 assert {item.id for item in view.items("images", keys)} == expected, (test, certain)
@@ -390,3 +409,218 @@ def test_three_similar_values_are_named_and_long_ones_are_cut(tmp_path: Path) ->
 def test_numbers_are_read_in_every_notation(written: str, value: float) -> None:
     read = parse(f"weight > {written}").value
     assert read == value and type(read) is type(value)
+
+
+CELLS: dict[str, list[object]] = {
+    "dated": [
+        1950, 9999, -44, 10_000, "1950", "12.50", "007", "1950-03", "um 1900", "N/A", ["1950-03-04", 1900], None,
+    ],
+    "sized": [1950, 12.5, True, "12.50", "007", "n/a", ["7", "x"], None],
+    "counted": [1950, 12.5, -44, [7, 1], None],
+}  # fmt: skip
+"""Values of fields: with dates, with texts of which none is a date, and of numbers alone."""
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder.create(tmp_path_factory.mktemp("mixed") / "index", stored_items.manifest())
+    cells = [(f"{name} {row}", name, cell) for name, own in CELLS.items() for row, cell in enumerate(own)]
+    entries = [IndexEntry(item, b"x", metadata={} if cell is None else {name: cell}) for item, name, cell in cells]
+    with folder.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(len(entries)), stored_items.VIEWS)))
+    return folder
+
+
+def holds(own: object, test: str, value: object, *, has_dates: bool, certain: bool) -> bool:
+    """Whether one value of an item fulfils a condition of one value."""
+
+    def as_date(it: object) -> DateInterval | None:
+        if isinstance(it, DateInterval):
+            return it
+        if isinstance(it, str):
+            return read_date(it) if it is own else None
+        return year_interval(it) if type(it) is int and (abs(it) <= 9999 or it is own) and has_dates else None
+
+    if isinstance(value, str):
+        return test == "=" and isinstance(own, str) and own.casefold() == value.casefold()
+    numbers = {int: own, float: own, bool: own, str: {"12.50": 12.5, "7": 7, "1950": 1950}.get(own)}[type(own)]
+    compared = {"=": "__eq__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}[test]
+    if isinstance(value, int | float) and numbers is not None and getattr(float(numbers), compared)(float(value)):
+        return True
+    mine, asked = as_date(own), as_date(value)
+    both_numbers = not isinstance(own, str) and isinstance(value, int | float)
+    return not both_numbers and bool(mine and asked) and meets(test, mine, asked, certain=certain)
+
+
+@pytest.mark.identity
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize("field", list(CELLS))
+def test_values_of_every_kind_are_compared_as_a_loop_compares_them(mixed: Folder, field: str, certain: bool) -> None:
+    every = [
+        (f"{name} {row}", cell if name == field else None) for name in CELLS for row, cell in enumerate(CELLS[name])
+    ]
+
+    def loop(condition: Condition) -> set[str]:
+        sure = certain != (condition.test == "!=")
+        test = "=" if condition.test in ("in", "!=") else condition.test
+        found = {
+            item
+            for item, cell in every
+            for own in ([] if cell is None else cell if isinstance(cell, list) else [cell])
+            if any(holds(own, test, it, has_dates=field == "dated", certain=sure) for it in condition.values)
+        }
+        return {item for item, _ in every} - found if condition.test == "!=" else found
+
+    typed = [
+        "1950",
+        "12.5",
+        "9999",
+        "10000",
+        "-44",
+        "1",
+        "007",
+        "n/A",
+        "1950-03",
+        "1900-02-03",
+        "um 1900",
+        "1950, x, 7",
+    ]
+    written = [f"{field} {test} {value}" for value in typed for test in ("=", "!=", "<", "<=", ">", ">=", "in")]
+    where = [parse(text) for text in written if ", x" not in text or "in" in text]
+    where = [replace(one, certain=certain) for one in where if one.test in ("=", "!=", "in") or one.value not in typed]
+    with mixed.reading() as view:
+        for one, other in zip(where, [*where[5:], *where[:5]], strict=True):
+            for chosen in ([one], [one, other]):
+                keys = matching(view, "images", chosen, strict=False)
+                expected = set.intersection(*map(loop, chosen))
+                assert {item.id for item in view.items("images", keys)} == expected, chosen
+
+
+def index_of(folder: Path, *metadata: dict[str, object]) -> Folder:
+    """An index of images that have this metadata; their ids are 0, 1, 2 ..."""
+    index = Folder.create(folder / "index", stored_items.manifest())
+    entries = [IndexEntry(f"{number}", b"x", metadata=dict(own)) for number, own in enumerate(metadata)]
+    with index.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(len(entries)), stored_items.VIEWS)))
+    return index
+
+
+def test_items_without_a_date_or_year_in_one_of_two_fields_are_counted(tmp_path: Path) -> None:
+    dates = ["1950-02-03", 1950, -44, "n/a", None]
+    rows = [{"made": one, "found": other, "kind": "x"} for one in dates for other in dates]
+    index = index_of(tmp_path, *({name: value for name, value in row.items() if value is not None} for row in rows))
+    with index.reading() as view:
+        for written, undated in {
+            ("made > 0",): 10, ("found != 1950",): 10, ("made > 0", "found < 2000"): 16, ("made > 0", "kind = y"): 0,
+        }.items():  # fmt: skip
+            counted = count_dates(view, "images", [parse(text) for text in written])
+            assert counted is not None and counted.undated == undated, written
+        assert count_dates(view, "images", [parse("kind = 1950")]) is None is count_dates(view, "images", [])
+        found = [key for _, key in places_by_date(view, "images", view.keys("images")[:5], "made")]
+        assert found == view.keys("images")[:5].tolist()
+
+
+def test_items_are_ordered_by_days_or_by_years_but_by_nothing_else(tmp_path: Path) -> None:
+    index = index_of(tmp_path, {"day": "1950-02-03", "year": 1950, "both": 7, "place": "Rome"}, {"both": "1950"})
+    with index.reading() as view:
+        for field in ("day", "year", "both"):
+            require_dates(view, "images", field)
+        with pytest.raises(RequirementError, match="order needs a field with dates; 'place' is text"):
+            require_dates(view, "images", "place")
+
+
+@pytest.mark.parametrize("cells", [(["a"], False), (["1950"], True), (["1950", "a"], False), (["1950", "a", 3], False)])
+@pytest.mark.parametrize("dated", [False, True])
+def test_field_is_of_dates_where_more_than_half_of_its_values_are(
+    tmp_path: Path, cells: tuple[list[object], bool], dated: bool
+) -> None:
+    values = [*cells[0], *(["1951", "1952", "1953"] if dated else [])]
+    index = index_of(tmp_path, *({"made": value} for value in values))
+    with index.reading() as view:
+        assert is_of_dates(view, "images", "made") == (cells[1] or dated)
+
+
+def test_ten_values_are_looked_up_and_three_get_a_suggestion(tmp_path: Path) -> None:
+    index = index_of(tmp_path, *({"town": f"town {letter}"} for letter in "abc"))
+
+    def told(count: int) -> tuple[str, ...]:
+        with index.reading() as view:
+            return missed(view, "images", [Condition("town", "in", [f"toun {n}" for n in range(count)])], nothing=True)
+
+    assert [len(told(count)) for count in (9, 10, 11)] == [9, 10, 11]
+    assert ["the first 10" in told(count)[-1] for count in (9, 10, 11)] == [False, False, True]
+    assert ["the nearest" in note for note in told(5)] == [True, True, True, False, False]
+    many = Condition("town", "!=", [f"toun {n}" for n in range(9)])
+    with index.reading() as view:
+        assert len(missed(view, "images", [many, many, many], nothing=False)) == 18, "ten or more are enough"
+        assert missed(view, "images", [Condition("town", "=", "")], nothing=True) == (
+            "no image has town ''; 'town' is text (town a, town b, town c)",
+        )
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 11])
+def test_values_without_commas_are_told_from_one_value_of_many_words(tmp_path: Path, count: int) -> None:
+    index = index_of(tmp_path, *({"town": f"t{number}"} for number in range(11)))
+    where = [Condition("town", "in", [" ".join(f"t{number}" for number in range(count))])]
+    with index.reading() as view:
+        assert not len(matching(view, "images", [Condition("town", "in", ["", " ", "t0 u"])]))
+        if not 1 < count <= 10:
+            assert len(matching(view, "images", where)) == (count == 1)
+            return
+        with pytest.raises(RequirementError, match="needs commas between its values"):
+            matching(view, "images", where)
+
+
+@pytest.mark.parametrize(("length", "is_seen"), [(299, True), (300, True), (301, False)])
+def test_further_condition_is_looked_for_in_a_value_of_up_to_300_letters(
+    tmp_path: Path, length: int, is_seen: bool
+) -> None:
+    index = index_of(tmp_path, {"town": "Rome", "year": 7})
+    for further, seen in ((" and year > 5", is_seen), (" and month > 5", False), (" and year and 5", False)):
+        where = [Condition("town", "=", "x" * (length - len(further)) + further)]
+        with index.reading() as view:
+            if not seen:
+                assert not len(matching(view, "images", where))
+                continue
+            with pytest.raises(RequirementError, match="needs a value without a further condition"):
+                matching(view, "images", where)
+
+
+def test_only_three_values_and_three_ands_of_one_are_looked_at(tmp_path: Path) -> None:
+    index = index_of(tmp_path, {"town": "Rome", "year": 7})
+    further = [f"{'x and ' * number}x and year > 5" for number in range(4)]
+    listed = [["x"] * number + ["x and year > 5"] for number in range(4)]
+    with index.reading() as view:
+        for number, (value, values) in enumerate(zip(further, listed, strict=True)):
+            for where in ([Condition("town", "=", value)], [Condition("town", "in", values)]):
+                if number == 3:
+                    assert not len(matching(view, "images", where))
+                else:
+                    with pytest.raises(RequirementError, match="needs a value without a further condition"):
+                        matching(view, "images", where)
+
+
+def test_letters_that_are_compared_are_50_000() -> None:
+    for length in (1, 49_999, 50_000, 50_001):
+        assert near_texts("x" * length, ["x" * length], 1, cutoff=0.6) == ["x" * length] * (length <= 50_000)
+    for place in (48, 49, 50):
+        found = near_texts("x" * 1000, ["y"] * place + ["x" * 1000], 1, cutoff=0.6)
+        assert len(found) == (place < 50), "of texts of a thousand letters fifty are compared"
+
+
+def test_four_ids_that_are_folded_alike_get_three_notes(tmp_path: Path) -> None:
+    index = Folder.create(tmp_path / "index", stored_items.manifest())
+    entries = [IndexEntry(name, b"x") for name in ("ab7", "Ab7", "aB7", "AB7")]
+    with index.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(4), stored_items.VIEWS)))
+    with index.reading() as view:
+        assert len(named(view, "images", "ab7", [])) == 3
+
+
+def test_name_of_a_field_is_taken_as_meant_where_one_is_folded_alike(tmp_path: Path) -> None:
+    index = index_of(tmp_path, {"Year": 7, "Town": "x", "town": "y", "tOwn": "z"})
+    with index.reading() as view:
+        assert len(matching(view, "images", [parse("YEAR = 7")])) == 1
+        assert len(matching(view, "images", [parse("town = y")])) == 1
+        with pytest.raises(RequirementError, match="none has 'TOWN'"):
+            matching(view, "images", [parse("TOWN = y")])

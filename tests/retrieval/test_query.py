@@ -61,6 +61,17 @@ def test_judged_items_weigh_as_asked() -> None:
     assert Query(image=PICTURE, text="a", like=("x",), image_weight=0.2).feedback_strength == 1
 
 
+def test_one_value_stands_for_a_list_of_one() -> None:
+    query = Query(text="a", where="year > 1900", like="xy", not_like="zu", phrases="so it is")
+    assert (query.where, query.like, query.not_like, query.phrases) == (
+        ("year > 1900",), ("xy",), ("zu",), ("so it is",),
+    )  # fmt: skip
+    condition = query.conditions[0]
+    assert Query(text="a", where=condition).where == (condition,) and Query(text="a", where=[condition]).where == [
+        condition
+    ]
+
+
 def test_query_values_outside_ranges_raise() -> None:
     good = [("image_weight", 0), ("image_weight", 1), ("diversity", 0), ("diversity", 1), ("not_like_weight", 0)]
     for name, value in [*good, ("not_like_weight", 1000.0), ("depth", 1), ("top", 1)]:

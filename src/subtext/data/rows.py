@@ -226,7 +226,7 @@ def parse_columns(columns: str | Mapping[str, str | Sequence[str]] | None, text_
             raise ArgumentError(f"{form}; it got {written}")
         if (role := ROLES.get(role.strip(), role.strip())) in roles:
             raise ArgumentError(f"{form}; '{role}' is there twice; put several columns of one role together with +")
-        if len(names) > 1 and role in RESERVED and role != "text":
+        if len(names) > 1 and role in RESERVED - {"text"}:
             raise ArgumentError(
                 f"{form}; several columns can be texts or metadata, and '{role}' is one column; got {written}"
             )
@@ -340,10 +340,10 @@ def renamed(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
                 # A caption that repeats the headline is no second text; two people who wrote the same are.
                 texts += [text for text in own if not isinstance(text, str) or text not in texts]
             new["captions"] = texts
-        elif len(sources) > 1 and role not in RESERVED:
+        elif len(sources) > 1:
             new[role] = values
         elif values:
-            new[role] = values[0]
+            (new[role],) = values
     return new
 
 
@@ -407,7 +407,7 @@ def columns_setting(columns: Columns, name: str) -> str:
         Such as "--columns image=file", or "columns={'image': 'file'}".
     """
     if name == NAME:
-        named = {role: list(names) if len(names) > 1 else names[0] for role, names in columns.items()}
+        named = {role: [name, *more] if more else name for role, (name, *more) in columns.items()}
         return f"columns={named}"
     return "--columns " + ",".join(f"{role}={'+'.join(names)}" for role, names in columns.items())
 
@@ -521,7 +521,7 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
     if not valid(value):
         raise RowError("'image' is not valid Unicode; save the table as UTF-8, or rename the image")
     if _ADDRESS.match(value):
-        raise RowError(f"'image' is a URL, {value[:80]}; images need to be on disk; download it first", value[:80])
+        raise RowError(f"'image' is a URL, {value:.80}; images need to be on disk; download it first", f"{value:.80}")
     return posixpath.normpath(posixpath.join(folder, value)), None
 
 
@@ -720,7 +720,7 @@ def described(value: Any) -> str:
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):
-        return f"the number {str(value)[:20]}"
+        return f"the number {value!s:.20}"
     kinds = {type(None): "nothing", str: "a string", list: "a list", dict: "an object", bytes: "bytes"}
     return kinds.get(type(value), f"a {type(value).__name__}")
 
@@ -771,7 +771,7 @@ def read_object(path: Path, content: str = "") -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes().removeprefix(MARK))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} needs to be a JSON object{content}; {str(error)[:200]}") from error
+        raise DataError(f"{path} needs to be a JSON object{content}; {error!s:.200}") from error
     if not isinstance(value, dict):
         raise DataError(f"{path} needs to be a JSON object{content}; it is another JSON value")
     return value
@@ -818,13 +818,13 @@ def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
         (G) "train", "val" or "test".
     """
     uniforms = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
-    bounds = np.cumsum([SHARES["train"], SHARES["val"]])
-    codes = np.searchsorted(bounds, uniforms, side="right")
-    middles = (SHARES["train"] / 2, bounds[0] + SHARES["val"] / 2, 1 - SHARES["test"] / 2)
+    ends = np.cumsum(list(SHARES.values()))
+    middles = ends - np.array(list(SHARES.values())) / 2
+    codes = np.searchsorted(ends, uniforms, side="right")
     for code in (1, 2, 0) if len(names) >= 3 else ():
         if not (codes == code).any():
             # Only from a split that keeps a group.
-            free = np.bincount(codes, minlength=3)[codes] > 1
+            free = np.bincount(codes)[codes] > 1
             codes[np.argmin(np.where(free, np.abs(uniforms - middles[code]), np.inf))] = code
     return np.array(list(SHARES))[codes]
 
@@ -852,7 +852,6 @@ def components(edges: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
         return node
 
     for left, right in edges:
-        first, second = root(left), root(right)
-        if first != second:
-            parent[second] = first
+        first = root(left)
+        parent[root(right)] = first
     return {node: root(node) for node in parent}

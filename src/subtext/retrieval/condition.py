@@ -25,7 +25,7 @@ _AND = re.compile(r"\sand\s+", re.I)
 _SYNTAX = re.compile(r"\s*([^\s=<>!]+(?:\s+[^\s=<>!]+)*?)\s*([<>!]?=|<|>|(?<=\s)(?:in|contains)\b)\s*(.+?)\s*", re.S)
 _QUOTED = r"""(["'])((?:(?!\1).|\1\1)*)\1"""
 """A value in quotation marks, of which those inside are doubled."""
-_WHOLE, _NEXT = re.compile(_QUOTED, re.S), re.compile(rf"\s*(?:{_QUOTED}\s*(?=,|$)|([^,]*))(?:,|$)", re.S)
+_WHOLE, _NEXT = re.compile(_QUOTED, re.S), re.compile(rf"\s*(?:{_QUOTED}\s*|([^,]*)),", re.S)
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)(\.\d+)?(?:e[+-]?\d+)?|[+-]?(\.\d+)", re.ASCII | re.I)
 """A number; 007 is a name, and -0043 a year."""
 _EVER = DateInterval(-END, END, "")
@@ -97,11 +97,10 @@ def parse(text: str) -> Condition:
         raise RequirementError(
             f"'{field} in' needs values without brackets; it got {written}; write '{field} in {written[1:-1]}'"
         )
-    if test in ("=", "!=", "in"):
-        values = _values(written) if test == "in" else _readings(written)
-        several = test == "in" or len(values) > 1
-        return Condition(field, "!=" if test == "!=" else "in" if several else "=", values if several else values[0])
-    return Condition(field, test, _readings(written)[0])  # type: ignore[arg-type]
+    value, *others = _values(written) if test == "in" else _readings(written)
+    if test == "in" or (others and test in ("=", "!=")):
+        return Condition(field, "!=" if test == "!=" else "in", [value, *others])
+    return Condition(field, test, value)  # type: ignore[arg-type]
 
 
 def _unquoted(match: re.Match[str]) -> str:
@@ -116,12 +115,9 @@ def _is_bracketed(written: str) -> bool:
 
 def _values(written: str) -> list[Value]:
     """The values of a list with commas, each once."""
-    values, position = list[Value](), 0
-    while position <= len(written):
-        match = _NEXT.match(written, position)
-        assert match is not None  # An empty value is one.
+    values = list[Value]()
+    for match in _NEXT.finditer(f"{written},"):
         values += [_unquoted(match)] if match[1] else _readings(match[3].strip())
-        position = match.end() if match[0].endswith(",") else len(written) + 1
     return list({(type(value), value): value for value in values}.values())
 
 
@@ -187,15 +183,12 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
             f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
             f"{', '.join(fields) or 'none'}, and text and id{meant}"
         )
-    for condition in where if strict else ():
-        if condition.test in ORDER and isinstance(condition.value, str):
-            _check_values_exist(view, side, condition, fields)
     where = [_resolved(view, side, condition) for condition in where]
-    plain = [one for one in where if one.test != "!=" and len(_alternatives(view, side, one)) == 1]
-    keys = view.select(side, [_alternatives(view, side, one)[0][0] for one in plain]) if plain else view.keys(side)
+    plain = [one for one in where if _alternatives(view, side, one) == [[one]]]
+    keys = view.select(side, plain) if plain else view.keys(side)
     for condition in where:
         if condition not in plain:
-            keys = np.intersect1d(keys, _fulfilling(view, side, condition), assume_unique=True)
+            keys = keys[np.isin(keys, _fulfilling(view, side, condition))]
     # A field of another type matches nothing: only then its type is looked at.
     for condition in where if strict else ():
         if not len(keys) or condition.test == "!=":
@@ -216,7 +209,7 @@ def count_dates(view: View, side: Side, where: Sequence[Condition]) -> DateCount
     """
     fields = view.fields(side) if where else []
     where = [_named(condition, fields) for condition in where]
-    dated = [one for one in where if one.test != "contains" and _dates_of(one) and _has(view, side, one.field, DATE)]
+    dated = [one for one in where if _dates_of(one) and _has(view, side, one.field, DATE)]
     if not dated:
         return None
     possible, certain = (
@@ -225,7 +218,7 @@ def count_dates(view: View, side: Side, where: Sequence[Condition]) -> DateCount
     others = matching(view, side, [one for one in where if one not in dated], strict=False)
     undated = np.zeros(len(others), dtype=np.bool_)
     for field in {one.field for one in dated}:
-        with_date = [view.select(side, [Condition(field, ">=", value)]) for value in (_EVER, -1e300)]
+        with_date = [view.select(side, [Condition(field, ">=", value)]) for value in (_EVER, -END)]
         undated |= ~np.isin(others, np.concatenate(with_date))
     return DateCounts(possible, certain, int(undated.sum()))
 
@@ -246,14 +239,14 @@ def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool)
     for condition in where:
         name, equal = condition.field, condition.test == "!=" or (condition.test in ("=", "in") and nothing)
         values = _lacking(view, side, condition) if equal and len(notes) < LOOKED_AT else []
-        common = view.values(side, name, limit=5_000, max_distinct=2**62).common if values else []
+        common = view.values(side, name, limit=LETTERS).common if values else []
         plain = {fold(str(item)): f"'{item}'" for item, _ in reversed(common)}
         ordered = list(reversed(plain))
         for value in values:
             close = near_texts(fold(value), ordered, 3, cutoff=0.6) if len(notes) < SUGGESTED else []
             near = f"; the nearest: {', '.join(plain[match] for match in close)}" if close else ""
             hint = near or (f"; {_described(view, side, name)}" if common and len(notes) < SUGGESTED else "")
-            notes.append(f"no {side[:-1]} has {name} '{value[:72]}'{hint}")
+            notes.append(f"no {side[:-1]} has {name} '{value:.72}'{hint}")
         if equal and len(condition.values) > LOOKED_AT:
             notes.append(f"of the {len(condition.values)} values of '{name}' the first {LOOKED_AT} were looked up")
     return tuple(notes)
@@ -344,14 +337,14 @@ def _named(condition: Condition, fields: Sequence[str]) -> Condition:
     """A condition with the name of its field as the items have it, where only one is folded alike."""
     name = condition.field
     alike = [field for field in fields if fold(field) == fold(name)] if name not in (TEXT, ID, *fields) else []
-    return replace(condition, field=alike[0]) if len(alike) == 1 else condition
+    return replace(condition, field=alike.pop()) if len(alike) == 1 else condition
 
 
 def _has(view: View, side: Side, field: str, suffix: str = "") -> bool:
     """Whether some text of a field is a date, or a number, by the suffix; without one, whether it has numbers."""
     cached = f"{field}{suffix} of {side}"
     if cached not in view.cache:
-        values = view.values(side, field + suffix, limit=0, max_distinct=0)
+        values = view.values(side, field + suffix)
         view.cache[cached] = values.has_texts if suffix == DATE else values.has_numbers
     return bool(view.cache[cached])
 
@@ -365,11 +358,22 @@ def _resolved(view: View, side: Side, condition: Condition) -> Condition:
     return replace(condition, test="!=" if condition.test == "!=" else "in", value=[ids.get(it, it) for it in names])
 
 
+def _years_of(condition: Condition) -> list[DateInterval]:
+    """The years that the whole numbers among the values of a condition may be."""
+    return [year_interval(value) for value in condition.others if type(value) is int and abs(value) <= 9999]
+
+
 def _dates_of(condition: Condition) -> list[DateInterval]:
-    """The dates that the values of a condition may mean: a whole number may be a year."""
-    return condition.dates + [
-        year_interval(value) for value in condition.others if type(value) is int and abs(value) <= 9999
-    ]
+    """The dates that the values of a condition may mean."""
+    return condition.dates + _years_of(condition)
+
+
+def _with_values(condition: Condition, field: str, values: Sequence[Value]) -> Condition:
+    """The same test of a field with other values, of which an order takes one."""
+    if condition.test not in ORDER:
+        return replace(condition, field=field, test="in", value=values)
+    (value,) = values
+    return replace(condition, field=field, value=value)
 
 
 def _alternatives(view: View, side: Side, condition: Condition) -> list[list[Condition]]:
@@ -377,25 +381,17 @@ def _alternatives(view: View, side: Side, condition: Condition) -> list[list[Con
 
     Numbers are compared with texts that are numbers, and dates with numbers that are years, too.
     """
-    field, test = condition.field, condition.test
-    if field in (TEXT, ID) or test == "contains":
-        return [[condition]]
+    found, field = [[condition]], condition.field
     numbers = [value for value in condition.others if not isinstance(value, str)]
-    found = [[condition]]
     if numbers and _has(view, side, field, NUMBER):
-        value = numbers[0] if test in ORDER else numbers
-        found.append([Condition(field + NUMBER, test if test in ORDER else "in", value)])
-    dates = _dates_of(condition)
-    if not dates or not _has(view, side, field, DATE):
+        found.append([_with_values(condition, field + NUMBER, numbers)])
+    if not _dates_of(condition) or not _has(view, side, field, DATE):
         return found
-    years = dates[len(condition.dates) :]
-    if years:
-        found.append(
-            [replace(condition, test=test if test in ORDER else "in", value=years[0] if test in ORDER else years)]
-        )
+    if years := _years_of(condition):
+        found.append([_with_values(condition, field, years)])
     if condition.dates and _has(view, side, field):
-        name = "=" if test == "in" else test
-        found += [_years(field, name, date, certain=condition.certain) for date in condition.dates]
+        test = "=" if condition.test == "in" else condition.test
+        found += [_years(field, test, date, certain=condition.certain) for date in condition.dates]
     return found
 
 
@@ -416,7 +412,8 @@ def _fulfilling(view: View, side: Side, condition: Condition) -> NDArray[np.int6
     if condition.test == "!=":
         # What certainly is equal is not possibly unequal.
         equal = replace(condition, test="in", value=list(condition.values), certain=not condition.certain)
-        return np.setdiff1d(view.keys(side), _fulfilling(view, side, equal), assume_unique=True)
+        keys = view.keys(side)
+        return keys[~np.isin(keys, _fulfilling(view, side, equal))]
     parts = [view.select(side, part) for part in _alternatives(view, side, condition)]
     return np.unique(np.concatenate(parts))
 
@@ -432,7 +429,7 @@ def _check_values_exist(view: View, side: Side, condition: Condition, fields: Se
                 advice = f"it got {value!r}; give each condition its own --where (in Python: several conditions)"
                 raise RequirementError(f"'{name} {test}' needs a value without a further condition; {advice}")
         parts = value.split()
-        if test == "in" and 1 < len(parts) <= LOOKED_AT and all(_some(view, side, name, part) for part in parts):
+        if test == "in" and parts and len(parts) <= LOOKED_AT and all(_some(view, side, name, part) for part in parts):
             advice = f"it got {value!r}; write '{name} in {', '.join(parts)}'"
             raise RequirementError(f"'{name} in' needs commas between its values; {advice}")
         if test in ("=", "!=", "in") and read_date(value) is None and is_of_dates(view, side, name):
@@ -452,13 +449,13 @@ def is_of_dates(view: View, side: Side, name: str) -> bool:
     Returns:
         True for a field of dates.
     """
-    dates, values = (view.values(side, name + suffix, limit=0, max_distinct=0) for suffix in (DATE, ""))
+    dates, values = (view.values(side, name + suffix) for suffix in (DATE, ""))
     return 2 * dates.distinct > values.distinct
 
 
 def _require_comparable(view: View, side: Side, condition: Condition) -> None:
     """Raise RequirementError where a field has nothing that the value of a condition is compared with."""
-    values = view.values(side, condition.field, limit=0, max_distinct=0)
+    values = view.values(side, condition.field)
     usable = _dates_of(condition) and _has(view, side, condition.field, DATE)
     if not condition.dates:
         usable = usable or values.has_numbers or _has(view, side, condition.field, NUMBER)
@@ -479,7 +476,7 @@ def _require_comparable(view: View, side: Side, condition: Condition) -> None:
 
 def _described(view: View, side: Side, name: str) -> str:
     """A field with its type and three of its values, for a message."""
-    values = view.values(side, name, limit=3, max_distinct=2**62)
+    values = view.values(side, name, limit=SUGGESTED)
     kind = "a number" if not values.has_texts else "a date" if is_of_dates(view, side, name) else "text"
     kind = "text and numbers" if values.has_texts and values.has_numbers else kind
     return f"'{name}' is {kind} ({', '.join(str(value) for value, _ in values.common)})"

@@ -179,7 +179,7 @@ class Query:
     @property
     def text_only(self) -> bool:
         """Whether text is the only positive part."""
-        return not self.like and all(kind == "text" for kind, _, weight in self.parts if weight > 0)
+        return not self.like and all(kind == "text" for kind, _, _ in self.parts)
 
     @property
     def by_score(self) -> bool:

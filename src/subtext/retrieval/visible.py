@@ -367,14 +367,13 @@ class VisibleView(View):
             self.cache[name] = counts
         return self.cache[name]
 
-    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int = 0) -> FieldValues:
         """The values of a metadata field over the visible items of a side; see `View.values`.
 
         Args:
             side: "images" or "texts".
             name: The field.
             limit: Number of most frequent values to return.
-            max_distinct: No values are returned if there are more distinct ones than this.
 
         Returns:
             Kinds, number and range of the values, and the most frequent ones.
@@ -393,7 +392,7 @@ class VisibleView(View):
             has_texts=len(numbers) < len(counts),
             has_numbers=bool(numbers),
             distinct=len(alike),
-            common=tuple(common) if len(alike) <= max_distinct else (),
+            common=tuple(common),
             range=(min(numbers), max(numbers)) if numbers else None,
             date_range=(min(first for first, _ in dates), max(last for _, last in dates)) if dates else None,
         )

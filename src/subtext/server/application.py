@@ -436,16 +436,17 @@ def facets_of(library: Library, target: Side) -> list[schemas.Facet]:
 
 
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:
-    values = view.values(side, name, limit=COMMON_VALUES, max_distinct=MAX_CHOICES)
+    values = view.values(side, name)
     if values.date_range is not None and is_of_dates(view, side, name):
         low_day, high_day = days(DateInterval(*values.date_range, ""))
         return schemas.Facet(
             name=name, kind="date", count=values.distinct, values=[], low=low_day or None, high=high_day or None
         )
+    most = MAX_CHOICES if values.has_texts else COMMON_VALUES
+    common = list(view.values(side, name, limit=COMMON_VALUES).common) if values.distinct <= most else []
     if values.has_texts:
-        return schemas.Facet(name=name, kind="text", count=values.distinct, values=list(values.common))
+        return schemas.Facet(name=name, kind="text", count=values.distinct, values=common)
     low, high = values.range if values.range is not None else (None, None)
-    common = list(values.common) if values.distinct <= COMMON_VALUES else []
     return schemas.Facet(name=name, kind="number", count=values.distinct, values=common, low=low, high=high)
 
 

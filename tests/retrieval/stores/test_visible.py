@@ -77,7 +77,7 @@ def told(view: View, *, scored: bool) -> dict[str, object]:
         found[f"items of {side}"] = [(item.id, item.captions, item.metadata) for item in view.items(side, keys)]
         found[f"fields of {side}"] = view.fields(side)
         for name in (*view.fields(side), "rights", "nothing"):
-            found[f"{name} of {side}"] = view.values(side, name, limit=20, max_distinct=50)
+            found[f"{name} of {side}"] = view.values(side, name, limit=20)
             found[f"dates {name} of {side}"] = sorted(view.dates(side, name).values())
         names = {row.key: row.id for row in rows}
         for words in ("snow", "the lake ruling", "quetzal", "Köln t4", "closed", "p3", "withdrawn open image"):

@@ -7,9 +7,11 @@ import json
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, time
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +79,7 @@ def part(path: Path) -> str:
         Name of the file; "" for a path that is the file itself.
     """
     file = _file(path)
-    return "" if file is None or file == path else file.name
+    return file.name if file and path.is_dir() else ""
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None, part: str = "") -> Source:
@@ -95,10 +97,10 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None, par
     file = path / part if part else _file(path)
     assert file is not None
     rows = rows_of(typed_records(file, columns), None if columns else file.name)
-    whole = images if images != file.parent else None
-    if images is None:
-        whole = path if path.is_dir() else None
-    return Source(rows, images if images is not None else file.parent, tables=(file,), whole=whole)
+    folder = file.parent if images is None else images
+    # Who names a table, or its own folder as that of the images, means these rows.
+    whole = images or (path if path.is_dir() else None)
+    return Source(rows, folder, tables=(file,), whole=None if images == file.parent else whole)
 
 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:
@@ -199,8 +201,9 @@ class _Cells:
 
     def __init__(self, semicolons: bool | None) -> None:
         self.is_csv, self.points, self.semicolons = semicolons is not None, dict[str, str](), semicolons
-        self.kinds: dict[str, dict[str, tuple[str, str, int]]] = {}
-        self.read_as: dict[str, tuple[str, str, str]] = {}
+        self.kinds: dict[str, Counter[str]] = {}
+        self.first: dict[tuple[str, str], tuple[str, str]] = {}
+        self.read_as: dict[str, tuple[str, str, tuple[str, str]]] = {}
 
     def count(self, where: str, row: Mapping[str, Any]) -> None:
         """Count the cells of a row.
@@ -210,16 +213,12 @@ class _Cells:
             row: Column -> cell.
         """
         for name, cell in row.items():
-            if name in _TEXTS or cell is None or cell == "" or isinstance(cell, bool):
+            is_number = isinstance(cell, int | float) and not isinstance(cell, bool) and cell == cell
+            if name in _TEXTS or not (is_number or (isinstance(cell, str) and cell)):
                 continue
-            if isinstance(cell, str):
-                kind = self._kind(where, name, cell)
-            elif isinstance(cell, int | float) and cell == cell:
-                kind = "number"
-            else:
-                continue
-            first = self.kinds.setdefault(name, {}).get(kind, (where, str(cell), 0))
-            self.kinds[name][kind] = (*first[:2], first[2] + 1)
+            kind = "number" if is_number else self._kind(where, name, cell)
+            self.kinds.setdefault(name, Counter())[kind] += 1
+            self.first.setdefault((name, kind), (where, str(cell)))
 
     def _kind(self, where: str, name: str, cell: str) -> str:
         if self.is_csv and (number := _NUMBER.fullmatch(cell)):
@@ -228,7 +227,7 @@ class _Cells:
             return "number" if point == number[1] else "unclear number"
         if (interval := read_date(cell)) is not None:
             if (parts := _SLASHES.fullmatch(cell)) and parts[1] != parts[2] and max(int(parts[1]), int(parts[2])) <= 12:
-                self.read_as.setdefault(name, (where, cell, days(interval)[0]))
+                self.read_as.setdefault(name, (where, cell, days(interval)))
             return "date"
         return "unclear number" if self.is_csv and _UNCLEAR.fullmatch(cell) else "text"
 
@@ -247,32 +246,30 @@ class _Cells:
             The notes.
         """
         for name, kinds in self.kinds.items():
-            texts = kinds.get("text", ("", "", 0))[2]
-            others = {kind: own for kind, own in kinds.items() if kind != "text"}
-            few = sum(own[2] for own in others.values()) * _FEW < texts and texts >= 5 * _FEW
-            unclear = kinds.keys() == {"unclear number"}
-            only_dates = kinds.keys() <= {"date", "text"} and (kinds.get("date", ("", "", 0))[2] <= texts)
-            if (len(kinds) > 1 and not (few and self.is_csv) and not only_dates) or unclear:
-                (main, (first, sign, count)), *rest = sorted(kinds.items(), key=lambda kind: -kind[1][2])
-                where, cell, _ = rest[0][1] if rest else (first, sign, count)
-                more = sum(kind[1][2] for kind in rest)
+            texts, dates = kinds["text"], kinds["date"]
+            few = (kinds.total() - texts) * _FEW < texts and texts >= 5 * _FEW
+            only_dates = kinds.total() == texts + dates and dates <= texts
+            (main, count), *rest = kinds.most_common()
+            if (rest and not (few and self.is_csv) and not only_dates) or kinds.keys() == {"unclear number"}:
+                more = kinds.total() - count
+                shown, _ = rest[0] if rest else (main, count)
+                where, cell = self.first[name, shown]
                 also = f"and {counted(more, 'other cell')}, {'first ' * (more > 1)}" if rest else "such as "
-                mixed = f"{counted(count, main)} {also}'{cell[:40]}'"
+                mixed = f"{counted(count, main)} {also}'{cell:.40}'"
                 note = (
                     f"column '{name}' has {mixed} ({where}); "
                     "< and > compare its numbers and its dates, and pass over the others"
                 )
                 yield file, RowIssue(file, note, name=f"'{name}'", fatal=False)
-        for name, (where, cell, day) in self.read_as.items():
+        for name, (where, cell, (day, _)) in self.read_as.items():
             note = f"column '{name}' has '{cell}' ({where}), which is read as {day}: the day stands before the month"
             yield file, RowIssue(file, note, name=f"'{name}'", fatal=False)
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:
     with path.open("rb") as file:
-        start = file.read(4096)
+        start = file.peek()
         _utf8(path, start)
-        file.seek(3 if start.startswith(MARK) else 0)
         if path.suffix.lower() == ".json":
             first = start.removeprefix(MARK).lstrip().partition(b"\n")[0].strip()
             if first.startswith(b"["):
@@ -301,7 +298,7 @@ def json_lines(lines: Iterable[bytes], prefix: str = "") -> Iterator[Record]:
         The position ("line 17") with the object, or the reason why the line is none.
     """
     for number, line in enumerate(lines, start=1):
-        line = line.removeprefix(MARK) if number == 1 else line
+        line = line.removeprefix(MARK)
         if not line.strip():
             continue
         where = f"{prefix}line {number}"
@@ -336,7 +333,7 @@ def _object(value: Any, where: str) -> Mapping[str, Any] | RowIssue:
 def _separator(path: Path) -> str:
     """The separator of cells: that of a first line of Excel ("sep=;"), or the most frequent one of the first line."""
     with path.open("rb") as raw:
-        start = raw.read(2**16)
+        start = raw.peek()
     _utf8(path, start)
     first, usual = start.removeprefix(MARK).strip().partition(b"\n")[0], SEPARATORS[path.suffix.lower()]
     if match := re.fullmatch(rb"sep=([,;|\t])\r?", first):
@@ -357,7 +354,7 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
             # Strict: otherwise an unclosed quote would make one text of all lines that follow.
             reader = csv.reader(file, delimiter=separator, strict=True)
             try:
-                first = (row for row in reader if any(row) and row != ["sep=", ""])
+                first = (row for row in reader if any(map(str.strip, row)) and row != ["sep=", ""])
                 header = [name.strip() for name in next(first, [])]
             except csv.Error as error:
                 raise DataError(f"{path} needs a first line that names its columns; it is no CSV: {error}") from error
@@ -400,13 +397,12 @@ def _distinct(header: Sequence[str], file: str) -> tuple[list[str], list[Record]
 
 
 def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any] | RowIssue:
-    if len(cells) != len(header):
-        return RowIssue(
-            where, f"needs {len(header)} cells, as the first line; it has {len(cells)}; put texts with commas in quotes"
-        )
-    if not all(map(valid, cells)):
-        return RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
-    return {name: cell if cell != "" else None for name, cell in zip(header, cells, strict=True)}
+    try:
+        row = {name: cell or None for name, cell in zip(header, cells, strict=True)}
+    except ValueError:
+        needs = f"needs {len(header)} cells, as the first line; it has {len(cells)}; put texts with commas in quotes"
+        return RowIssue(where, needs)
+    return row if all(map(valid, cells)) else RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
 
 
 def _is_windows(path: Path) -> bool:
@@ -417,7 +413,7 @@ def _is_windows(path: Path) -> bool:
             if line.isascii():
                 continue
             try:
-                line.removeprefix(MARK).decode("utf-8")
+                line.decode("utf-8")
             except UnicodeDecodeError:
                 windows = True
             else:
@@ -440,9 +436,17 @@ def _excel(path: Path, prefix: str) -> Iterator[Record]:
             header, notes = _distinct(header, path.name)
             yield from notes
             for number, cells in enumerate(rows, start=2):
-                row = {name: _cell(cell) for name, cell in zip(header, cells, strict=False)}
-                if any(cell is not None for cell in row.values()):
-                    yield f"{prefix}row {number}", row
+                where, row = f"{prefix}row {number}", [_cell(cell) for cell in cells]
+                if any(cell is not None for cell in row[len(header) :]):
+                    yield (
+                        where,
+                        RowIssue(
+                            where,
+                            f"needs {len(header)} cells, as the first row; it has {len(cells)}; name all columns there",
+                        ),
+                    )
+                elif any(cell is not None for cell in row):
+                    yield where, dict(zip_longest(header, row[: len(header)]))
     except (zipfile.BadZipFile, KeyError, SyntaxError, ValueError, EOFError, zlib.error) as error:
         raise DataError(f"{path} needs to be an Excel workbook (.xlsx); reading it failed: {_short(error)}") from error
 
@@ -468,8 +472,7 @@ def _parquet(path: Path, prefix: str) -> Iterator[Record]:
             names, notes = _distinct(file.schema_arrow.names, path.name)
             yield from notes
             for batch in parquet_batches(file, path):
-                batch = batch.rename_columns(names) if notes else batch
-                for value in record_values(batch):
+                for value in record_values(batch.rename_columns(names)):
                     number += 1
                     where = f"{prefix}row {number}"
                     yield where, value if isinstance(value, dict) else RowIssue(where, value)
@@ -483,4 +486,5 @@ def _utf8(path: Path, start: bytes) -> None:
 
 
 def _short(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    first, *_ = str(error).splitlines() or [type(error).__name__]
+    return f"{first:.200}"

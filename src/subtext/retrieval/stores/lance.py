@@ -903,19 +903,18 @@ class LanceView(SqlView):
             self.cache[cached] = sorted(name for (name,) in names if not name.endswith((DATE, NUMBER)))
         return list(self.cache[cached])
 
-    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int = 0) -> FieldValues:
         """The values of a field; see `View.values`.
 
         Args:
             side: "images" or "texts".
             name: The field.
             limit: Number of most frequent values to return.
-            max_distinct: No values are returned if there are more distinct ones than this.
 
         Returns:
             Kinds, number and range of the values, and the most frequent ones.
         """
-        values = super().values(side, name, limit=limit, max_distinct=max_distinct)
+        values = super().values(side, name, limit=limit)
         return replace(values, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
 
     def _value(self, text: str | None, number: Any, *rest: int | None) -> str | int | float:

@@ -410,21 +410,20 @@ class SqlView(View):
             dates[int(key)] = min(interval_at(text), dates.get(int(key), interval_at(text)))
         return dates
 
-    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int = 0) -> FieldValues:
         """The values of a field; see `View.values`.
 
         Args:
             side: "images" or "texts".
             name: The field.
             limit: Number of most frequent values to return.
-            max_distinct: No values are returned if there are more distinct ones than this.
 
         Returns:
             Kinds, number and range of the values, and the most frequent ones.
         """
         number = SIDES.index(side)
         ((texts, numbers, distinct, low, high),) = self.tables.run(self.kinds, number, name)
-        rows = self.tables.run(self.common, number, name, limit) if distinct <= max_distinct else []
+        rows = self.tables.run(self.common, number, name, limit) if limit else []
         first, last = f"min({self.text})", f"max(substr({self.text}, {DIGITS + 1}))"
         statement = f"SELECT {first}, {last} FROM facets WHERE side = ? AND name = ?"
         ((first, last),) = self.tables.run(statement, number, name + DATE)

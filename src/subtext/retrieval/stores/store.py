@@ -223,14 +223,13 @@ class View(ABC):
         """
 
     @abstractmethod
-    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int = 0) -> FieldValues:
         """The values of a metadata field over all items of a side.
 
         Args:
             side: "images" or "texts".
             name: The field.
             limit: Number of most frequent values to return.
-            max_distinct: No values are returned if there are more distinct ones than this.
 
         Returns:
             Kinds, number and range of the values, and the most frequent ones.
