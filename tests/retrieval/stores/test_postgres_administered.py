@@ -321,9 +321,24 @@ def test_a_standby_answers_and_says_what_it_is(server: Server) -> None:
             with pytest.raises(OutputError, match=told) as problem:
                 change()
             assert "GRANT" not in str(problem.value)
-        with pytest.raises(IndexMovedError, match="standby|read-only|recovery"):
+        with pytest.raises(IndexMovedError, match=r"standby|read-only|recovery"):
             Database(other.address("followed", target_session_attrs="primary"))
         follower.close()
+    store.remove()
+
+
+def test_limit_of_connections_of_the_server_is_told(server: Server) -> None:
+    store = stored_items.made(server.address("crowded"))
+    statements = (
+        "CREATE ROLE lonely LOGIN CONNECTION LIMIT 1; GRANT USAGE ON SCHEMA crowded TO lonely; "
+        "GRANT SELECT ON ALL TABLES IN SCHEMA crowded TO lonely"
+    )
+    server.run("psql", f"--command={statements}", "postgres")
+    address = server.address("crowded", connections="7").replace("//postgres:", "//lonely:")
+    first = Database(address)
+    with pytest.raises(IndexMovedError, match=r"its server has none left: .*; let each process use fewer, .*\(7 now\)"):
+        Database(address)
+    first.close()
     store.remove()
 
 
@@ -332,7 +347,7 @@ def test_a_database_without_changes_is_no_matter_of_rights(server: Server) -> No
     frozen = Database(server.address("frozen", options="-c default_transaction_read_only=on"))
     assert frozen.counts["images"] == 40
     with (
-        pytest.raises(OutputError, match="its server allows no changes here: .*default_transaction_read_only"),
+        pytest.raises(OutputError, match=r"its server allows no changes here: .*default_transaction_read_only"),
         frozen.writing("add") as writer,
     ):
         writer.put(stored_items.images(range(40, 41)))

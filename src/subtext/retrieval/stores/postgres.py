@@ -167,6 +167,8 @@ _TABLES = (
 )
 _NAMED = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|COPY) ({'|'.join(_TABLES)})\b")
 """A table in a statement."""
+_TOO_MANY = re.compile("too many (clients|connections)|connection slots|no more connections")
+"""What PostgreSQL and PgBouncer say of their limits, in English; in another language the advice is more general."""
 _SECRET = ("password", "sslpassword", "passfile", "service", "servicefile", "sslkey", "oauth_client_secret")
 
 
@@ -530,6 +532,9 @@ def translated(address: Address) -> Iterator[None]:
                 elif "statement pooling" in message:
                     kind, state = SearchIndexError, "needs a pooler in transaction or session mode"
                     advice = "its administrator sets pool_mode"
+                elif _TOO_MANY.search(message):
+                    state = "needs a connection, and its server has none left"
+                    advice = f"let each process use fewer, by connections=N in its address ({address.connections} now)"
         raise kind(f"{address} {state}: {message}; {advice}") from None
 
 
