@@ -80,7 +80,8 @@ def test_large_side_uses_graph_index(walked: Database) -> None:
         shelf = view.sides["images"]
         assert shelf.graph and shelf.unindexed == 0 and view.sides["texts"].graph is None
         last = shelf.graph.last
-        steps = f"EXPLAIN SELECT key FROM walked.images_vectors WHERE key <= {last} ORDER BY vector <#> %s LIMIT 5"
+        order = "(vector::halfvec(8)) <#> %s::halfvec(8)"
+        steps = f"EXPLAIN SELECT key FROM walked.images_vectors WHERE key <= {last} ORDER BY {order} LIMIT 5"
         plan = " ".join(line for (line,) in view.tables.connection.execute(steps, (QUERIES[0, 0],)))
         assert "images_graph" in plan, plan
         exact = shelf.nearest(QUERIES, top=10, exact=True)

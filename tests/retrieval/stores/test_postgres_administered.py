@@ -209,7 +209,8 @@ def test_a_graph_that_was_cut_off_is_built_again_and_said(large: Database, when:
     else:
         with administrator(large) as connection:
             connection.execute(
-                "CREATE INDEX images_graph_next ON large.images_vectors USING hnsw (vector vector_ip_ops) "
+                "CREATE INDEX images_graph_next ON large.images_vectors "
+                "USING hnsw ((vector::halfvec(8)) halfvec_ip_ops) "
                 "WHERE key <= 400"
             )
         line = "a graph of images, complete when its building was cut off, was taken over"
@@ -228,11 +229,15 @@ def test_links_and_candidates_are_options_whose_recall_is_measured(
     monkeypatch.setattr(postgres, "MARGIN", 0)
     with large.writing("compact") as writer:
         first = writer.compact()
-    assert first[1].startswith("graph of images: m 16, ef_search 200, recall@10 1.000 for images and 1.000 for texts")
+    assert first[1].startswith(
+        "graph of images: halfvec, m 16, ef_search 200, recall@10 1.000 for images and 1.000 for texts"
+    )
     sparse = Database(server.address("large", m="2", ef_search="1"))
     with sparse.writing("compact") as writer:
         lines = writer.compact()
-    assert lines[0] == "a graph of images was built" and lines[1].startswith("graph of images: m 2, ef_search 1, ")
+    assert lines[0] == "a graph of images was built" and lines[1].startswith(
+        "graph of images: halfvec, m 2, ef_search 1, "
+    )
     assert "; 0." in lines[1] and " with ef_search 2" in lines[1], "what more candidates would find"
     known = graph(large)
     assert known and (known.m, known.ef_search) == (2, 1) and set(known.recalls) == {"images", "texts"}
@@ -242,7 +247,9 @@ def test_links_and_candidates_are_options_whose_recall_is_measured(
     with large.writing("compact") as writer:
         assert len(writer.compact()) == 1, "who names no number takes those of the graph"
     with Database(server.address("large", ef_search="800")).writing("compact") as writer:
-        assert writer.compact()[0].startswith("graph of images: m 2, ef_search 800, "), "measured anew, not built"
+        assert writer.compact()[0].startswith("graph of images: halfvec, m 2, ef_search 800, "), (
+            "measured anew, not built"
+        )
     assert (known := graph(large)) and known.ef_search == 800
 
 
@@ -253,6 +260,44 @@ def test_candidates_of_an_address_are_those_of_its_searches(server: Server, larg
         with store.reading() as view:
             view.nearest("images", QUERIES[:1], top=1)
             assert view.tables.run("SELECT current_setting('hnsw.ef_search')") == [(wanted,)]
+
+
+def test_a_graph_of_full_numbers_is_an_option(server: Server, large: Database) -> None:
+    with large.writing("compact") as writer:
+        writer.compact()
+    assert (found := graph(large)) and found.numbers == "halfvec"
+    wanted = stored_items.nearest(large, QUERIES)
+    full = Database(server.address("large", graph="vector"))
+    with full.writing("compact") as writer:
+        assert writer.compact()[1].startswith("graph of images: vector, m 16, ef_search 200, recall@10 1.000")
+    assert (found := graph(large)) and found.numbers == "vector" and stored_items.nearest(large, QUERIES) == wanted
+    with large.writing("compact") as writer:
+        assert len(writer.compact()) == 1, "who names no type takes that of the graph"
+    with pytest.raises(SearchIndexError, match="needs graph as halfvec or vector; its address has graph=int8; change"):
+        Address.parse("postgresql:///db?index=x&graph=int8")
+
+
+def test_numbers_beyond_sixteen_bits_are_searched(server: Server) -> None:
+    """A graph of 16 bits cannot hold them: building it is refused in one sentence, and such a query compares all."""
+    store = stored_items.made(server.address("great", options="-c enable_seqscan=off"), pictures=200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+        assert stored_items.nearest(store, 1e6 * QUERIES) == stored_items.nearest(store, QUERIES, exact=True)
+        one = stored_items.images(range(200, 280))
+        assert one.vectors is not None
+        writer.put(replace(one, vectors=1e6 * one.vectors))
+        before = stored_items.nearest(store, QUERIES)
+        told = "numbers up to 65,504 for a graph of 16 bits, and some of its images have greater ones; compact it with"
+        with pytest.raises(SearchIndexError, match=told):
+            writer.compact()
+    assert stored_items.nearest(store, QUERIES) == before and damage(store) == []
+    with Database(server.address("great", graph="vector")).writing("compact") as writer:
+        lines = writer.compact()
+    assert lines[:2] == [
+        "an incomplete graph of images, whose building was cut off, was removed", "a graph of images was built",
+    ]  # fmt: skip
+    assert stored_items.nearest(store, QUERIES) == before
+    store.remove()
 
 
 def test_an_own_remark_on_a_graph_is_no_damage(large: Database) -> None:
@@ -285,7 +330,9 @@ def test_numbers_are_no_parameters_of_the_server() -> None:
     assert (found.m, found.ef_search, found.connections) == (24, 400, 8)
     assert not {"m", "ef_search", "connections", "index"} & set(found.parameters)
     assert found.parameters["target_session_attrs"] == "primary"
-    with pytest.raises(SearchIndexError, match="further parameters are connections, ef_search, m, and those of libpq"):
+    with pytest.raises(
+        SearchIndexError, match="further parameters are graph, connections, ef_search, m, and those of libpq"
+    ):
         Address.parse("postgresql:///db?index=x&efsearch=400")
 
 

@@ -119,6 +119,10 @@ EXACT_UP_TO = 20_000
 EF_SEARCH, M = 200, 16
 """Candidates of a graph search (hnsw.ef_search), and links of a vector in the graph, by default: more find more, and
 take longer."""
+NUMBERS_OF_GRAPHS = ("halfvec", "vector")
+"""pgvector's types of the numbers in a graph, 16 and 32 bits; the first one by default. The tables have 32 bits."""
+HALF = 65504.0
+"""The greatest number of 16 bits."""
 CONSTRUCTION = 64
 """Candidates of a vector while the graph is built: pgvector's default, and at least twice the links."""
 HELD_OUT = 64
@@ -182,6 +186,7 @@ class Address:
         connections: Connections of this process at a time, 1 or more.
         ef_search: Candidates of a search of the graph, from 1 to 1000; None for those that the graph was measured with.
         m: Links of a vector in a graph that is built, from 2 to 100; None for those that it has, or `M`.
+        graph: Type of the numbers in a graph that is built, one of `NUMBERS_OF_GRAPHS`; None for that of the graph.
     """
 
     name: str
@@ -189,12 +194,13 @@ class Address:
     connections: int = CONNECTIONS
     ef_search: int | None = None
     m: int | None = None
+    graph: str | None = None
 
     @staticmethod
     def parse(location: str | Address) -> Address:
         """The address of `postgresql://USER@HOST:PORT/DATABASE?index=NAME`; all of libpq's parameters are understood.
 
-        It is the index "subtext" where it names none. The numbers of `NUMBERS` may be beside it.
+        It is the index "subtext" where it names none. The numbers of `NUMBERS`, and `graph`, may be beside it.
 
         Args:
             location: Address of an index, or one that is parsed already.
@@ -210,7 +216,7 @@ class Address:
         parts = take_apart(location)
         pairs = [] if parts is None else parse_qsl(parts.query, keep_blank_values=True)
         name = dict(pairs).get("index", "subtext")
-        others = [(key, value) for key, value in pairs if key != "index" and key not in NUMBERS]
+        others = [(key, value) for key, value in pairs if key not in ("index", "graph", *NUMBERS)]
         for_server = urlencode(others, quote_via=quote)
         parameters = None
         if parts is not None:
@@ -222,7 +228,7 @@ class Address:
                 "an index in PostgreSQL needs an address of the form "
                 "postgresql://USER@HOST:PORT/DATABASE?index=NAME; this one cannot be read (it is not repeated, as a "
                 "password may be in it); write a password's signs other than letters and digits as %XX, or give it as "
-                f"PGPASSWORD; further parameters are {', '.join(NUMBERS)}, and those of libpq"
+                f"PGPASSWORD; further parameters are graph, {', '.join(NUMBERS)}, and those of libpq"
             )
         if not _NAME.fullmatch(name) or name.startswith("pg_") or name in ("public", "information_schema"):
             raise SearchIndexError(
@@ -240,7 +246,13 @@ class Address:
                         f"address has {key}={text[:80]}; change or remove it"
                     )
         own = {**_PATIENCE, "application_name": "subtext", **parameters, "client_encoding": "UTF8"}
-        return Address(name, own, **numbers)
+        graph = dict(pairs).get("graph")
+        if graph is not None and graph not in NUMBERS_OF_GRAPHS:
+            raise SearchIndexError(
+                f"an index in PostgreSQL needs graph as {' or '.join(NUMBERS_OF_GRAPHS)}; its address has "
+                f"graph={graph[:80]}; change or remove it"
+            )
+        return Address(name, own, **numbers, graph=graph)
 
     def __str__(self) -> str:
         """The address without anything secret: user, host, port, database, and name."""
@@ -567,6 +579,17 @@ class PostgresTables(Tables):
         """A table or an index with its schema."""
         return f"{self.schema}.{name}"
 
+    def half(self, width: int) -> str:
+        """The type of vectors of 16 bits.
+
+        Args:
+            width: Numbers of a vector.
+
+        Returns:
+            SQL.
+        """
+        return f"{self.connection.vector_schema}.halfvec({width})"
+
     def begin_definitions(self) -> None:
         """Until the transaction ends, definitions are read and written without this schema's name, and pgvector's."""
         self.connection.execute(f"SET LOCAL search_path TO {self.schema}, {self.connection.vector_schema}")
@@ -707,6 +730,7 @@ class Graph:
     Attributes:
         last: The last key that it contains.
         later: Vectors that came after it.
+        numbers: Type of its numbers, one of `NUMBERS_OF_GRAPHS`.
         m: Links of a vector.
         ef_search: Candidates of a search, unless its address has another number.
         recalls: Side of the queries -> the share of the ten nearest items that such a search found for held-out ones.
@@ -714,17 +738,19 @@ class Graph:
 
     last: int
     later: int
-    m: int
+    numbers: str = NUMBERS_OF_GRAPHS[0]
+    m: int = M
     ef_search: int = EF_SEARCH
     recalls: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def of(last: int, later: int, m: int | None, said: str | None) -> Graph:
+    def of(last: int, later: int, numbers: str, m: int | None, said: str | None) -> Graph:
         """A graph as the server describes it.
 
         Args:
             last: The last key that it contains.
             later: Vectors that came after it.
+            numbers: Type of its numbers.
             m: Links of a vector; None for pgvector's default.
             said: The comment of the index, in which `compact` keeps what belongs to it; any other one says nothing.
 
@@ -735,9 +761,8 @@ class Graph:
         recalls = kept.get("recall@10")
         least, greatest = NUMBERS["ef_search"]
         known = type(kept.get("ef_search")) is int and least <= kept["ef_search"] <= greatest
-        return Graph(
-            last, later, m or M, *((kept["ef_search"], recalls) if known and isinstance(recalls, dict) else ())
-        )
+        more = (kept["ef_search"], recalls) if known and isinstance(recalls, dict) else ()
+        return Graph(last, later, numbers, m or M, *more)
 
     @property
     def comment(self) -> str:
@@ -747,7 +772,7 @@ class Graph:
     def __str__(self) -> str:
         """As a sentence of a report has it."""
         figures = " and ".join(f"{share:.3f} for {of}" for of, share in self.recalls.items())
-        return f"m {self.m}, ef_search {self.ef_search}, recall@10 {figures or 'not measured'}"
+        return f"{self.numbers}, m {self.m}, ef_search {self.ef_search}, recall@10 {figures or 'not measured'}"
 
 
 @dataclass(eq=False)
@@ -781,8 +806,10 @@ class GraphVectors:
         name = f"graph of {self.side}"
         if name not in self.cache:
             rows = self.tables.run(
-                f"SELECT last, (SELECT count(*) FROM {self.side}_vectors WHERE key > last), m, said FROM (SELECT "
-                "substring(pg_get_expr(indpred, indrelid) FROM '[0-9]+')::bigint AS last, "
+                f"SELECT last, (SELECT count(*) FROM {self.side}_vectors WHERE key > last), numbers, m, said FROM "
+                "(SELECT substring(pg_get_expr(indpred, indrelid) FROM '[0-9]+')::bigint AS last, "
+                # Of halfvec it is a graph of an expression, and of no column.
+                "CASE indkey[0] WHEN 0 THEN 'halfvec' ELSE 'vector' END AS numbers, "
                 "(SELECT option_value::integer FROM pg_options_to_table(reloptions) WHERE option_name = 'm') AS m, "
                 "obj_description(indexrelid, 'pg_class') AS said "
                 "FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
@@ -816,6 +843,8 @@ class GraphVectors:
             self._depth(top) if among is None else math.ceil(SPREAD * self._depth(top) * self.count / max(1, possible))
         )
         by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
+        # What 16 bits cannot hold is far from all vectors of such a graph.
+        by_graph = by_graph and float(np.abs(queries).max(initial=0)) <= HALF
         by_graph = by_graph and reach <= MAX_SCAN and (among is None or DEARER * reach < possible * self.views)
         results = []
         for query in queries:
@@ -860,11 +889,15 @@ class GraphVectors:
         """The best items; with `reach` by that many rows of the graph, or None where too few of them pass a filter."""
         depth = self._depth(top)
         # A sum is not what the graph is ordered by: PostgreSQL then compares every row.
-        orders = {"true": "(vector <#> ?) + 0.0"}
+        every = "(vector <#> ?) + 0.0"
+        orders = {"true": every}
         if reach and self.graph is not None:
             # PostgreSQL uses the graph only where the rows are plainly among its own.
-            last, later = self.graph.last, self.graph.later
-            orders = {f"key <= {last}": "vector <#> ?"} | ({f"key > {last}": orders["true"]} if later else {})
+            last, near = self.graph.last, "vector <#> ?"
+            if self.graph.numbers == "halfvec":
+                half = self.tables.half(query.shape[1])
+                near = f"(vector::{half}) <#> ?::{half}"
+            orders = {f"key <= {last}": near} | ({f"key > {last}": every} if self.graph.later else {})
             self.tables.run(
                 "SELECT set_config('hnsw.ef_search', ?, true), set_config('hnsw.iterative_scan', 'relaxed_order', "
                 "true), set_config('hnsw.max_scan_tuples', ?, true)",
@@ -878,10 +911,10 @@ class GraphVectors:
             statement = f"SELECT key, vector FROM {self.side}_vectors WHERE {where} ORDER BY {order} LIMIT ?"
             # All that pass among the nearest of all: a walk that ends with the first that pass may end far from the
             # best of them.
-            walked = bool(keys) and "+" not in order
+            walked = bool(keys) and order != every
             if walked:
-                near = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
-                statement = f"SELECT key, vector FROM ({near}) AS near WHERE key = ANY(?::bigint[])"
+                nearest = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
+                statement = f"SELECT key, vector FROM ({nearest}) AS near WHERE key = ANY(?::bigint[])"
             for view in query:
                 values = (view, reach, *keys) if walked else (*keys, view, depth)
                 passing = self.tables.run(statement, *values, binary=True)
@@ -1162,37 +1195,51 @@ class DatabaseWriter(SqlWriter):
 
     def _build_graphs(self) -> list[str]:
         """Build the graphs that are wanted, beside those that they replace, and drop those that are not."""
-        wanted = dict[Space, tuple[int, int] | None]()
+        wanted = dict[Space, Graph | None]()
         address = self.store.address
         with self.store.reading() as view:
             for side, vectors in view.sides.items():
                 rows, limit, graph = vectors.count * vectors.views, view.manifest.exact_up_to, vectors.graph
-                links = address.m or (graph.m if graph else M)
+                own = graph or Graph(0, 0)
+                links, numbers = address.m or own.m, address.graph or own.numbers
                 if rows <= limit:
                     if graph:
                         wanted[side] = None
-                elif vectors.unindexed > min(limit, LATER * rows) or (graph and graph.m != links):
-                    wanted[side] = links, address.ef_search or (graph.ef_search if graph else EF_SEARCH)
+                elif vectors.unindexed > min(limit, LATER * rows) or (links, numbers) != (own.m, own.numbers):
+                    ef_search = address.ef_search or own.ef_search
+                    wanted[side] = replace(own, m=links, numbers=numbers, ef_search=ef_search)
         lines = []
-        for side, build in wanted.items():
-            if build is None:
+        for side, graph in wanted.items():
+            if graph is None:
                 with self._alone(side), self.changing():
                     self.tables.run(f"ALTER INDEX {self.tables[f'{side}_graph']} RENAME TO {side}_graph_before")
                 lines.append(f"the graph of {side} was dropped: every vector is compared")
             else:
-                links, ef_search = build
                 with self._alone(side):
                     ((last,),) = self.tables.run(f"SELECT max(key) FROM {side}_vectors")
-                self.tables.run(
-                    f"CREATE INDEX CONCURRENTLY {side}_graph_next ON {self.tables[f'{side}_vectors']} "
-                    f"USING hnsw (vector {self.connection.vector_schema}.vector_ip_ops) "
-                    f"WITH (m = {links}, ef_construction = {max(CONSTRUCTION, 2 * links)}) WHERE key <= {last}"
-                )
+                self._create_graph(side, graph, last)
                 with self._alone(side):
-                    self._exchange(side, ef_search)
+                    self._exchange(side, graph.ef_search)
                 lines.append(f"a graph of {side} was built")
             self._drop_former(side)
         return lines
+
+    def _create_graph(self, side: Space, graph: Graph, last: int) -> None:
+        """Build a graph of the vectors up to a key beside the one in use."""
+        vectors = "vector"
+        if graph.numbers == "halfvec":
+            vectors = f"(vector::{self.tables.half(self.manifest.width_of(side))})"
+        try:
+            self.tables.run(
+                f"CREATE INDEX CONCURRENTLY {side}_graph_next ON {self.tables[f'{side}_vectors']} "
+                f"USING hnsw ({vectors} {self.connection.vector_schema}.{graph.numbers}_ip_ops) "
+                f"WITH (m = {graph.m}, ef_construction = {max(CONSTRUCTION, 2 * graph.m)}) WHERE key <= {last}"
+            )
+        except errors.NumericValueOutOfRange:
+            raise SearchIndexError(
+                f"{self.store.address} needs vectors of numbers up to {HALF:,.0f} for a graph of 16 bits, and some of "
+                f"its {side} have greater ones; compact it with graph=vector in its address"
+            ) from None
 
     def _measure_graphs(self, seed: int) -> list[str]:
         """Measure what searches find for held-out vectors, where that is not known; it is kept with the graph."""
@@ -1219,7 +1266,7 @@ class DatabaseWriter(SqlWriter):
         with self.changing():
             self.tables.run(f"ALTER INDEX IF EXISTS {self.tables[f'{side}_graph']} RENAME TO {side}_graph_before")
             self.tables.run(f"ALTER INDEX {self.tables[f'{side}_graph_next']} RENAME TO {side}_graph")
-            self._comment(side, Graph(0, 0, M, ef_search))
+            self._comment(side, Graph(0, 0, ef_search=ef_search))
 
     def _comment(self, side: Space, graph: Graph) -> None:
         self.tables.run(f"COMMENT ON INDEX {self.tables[f'{side}_graph']} IS '{graph.comment}'")
