@@ -17,6 +17,7 @@ import stored_items
 from database import Server
 
 from subtext.errors import OutputError, SearchIndexError
+from subtext.retrieval import ann
 from subtext.retrieval.stores import postgres
 from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.postgres import Address, Database, Graph
@@ -247,10 +248,29 @@ def test_links_and_candidates_are_options_whose_recall_is_measured(
     with large.writing("compact") as writer:
         assert len(writer.compact()) == 1, "who names no number takes those of the graph"
     with Database(server.address("large", ef_search="800")).writing("compact") as writer:
-        assert writer.compact()[0].startswith("graph of images: halfvec, m 2, ef_search 800, "), (
-            "measured anew, not built"
-        )
+        assert writer.compact()[0].startswith("graph of images: halfvec, m 2, ef_search 800, "), "measured, not built"
     assert (known := graph(large)) and known.ef_search == 800
+
+
+def test_candidates_are_chosen_for_a_recall(server: Server, large: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fewest that find enough; where the most find too little, it is said."""
+    monkeypatch.setattr(postgres, "MARGIN", 0)
+    monkeypatch.setattr(postgres, "EF_SEARCH", 4)
+    sparse = Database(server.address("large", m="2"))
+    with sparse.writing("compact") as writer:
+        lines = writer.compact()
+    known = graph(large)
+    assert known and known.ef_search > 4 and min(known.recalls.values()) >= ann.RECALL and len(lines) == 3
+    assert f" with ef_search {known.ef_search // 2}" in lines[1], "the next fewer find too little"
+    with administrator(large) as connection:
+        connection.execute("COMMENT ON INDEX large.images_graph IS NULL")
+    monkeypatch.setattr(ann, "RECALL", 1.01)
+    large = Database(large.address)
+    with large.writing("compact") as writer:
+        lines = writer.compact()
+    assert (again := graph(large)) and min(again.recalls.values()) == 1 and again.ef_search < 1000
+    assert "find 1.000 of the nearest items at most, of 1.01 that are wanted; a graph with more links" in lines[1]
+    assert "(m=4 in the address of compact)" in lines[1]
 
 
 def test_candidates_of_an_address_are_those_of_its_searches(server: Server, large: Database) -> None:

@@ -117,8 +117,8 @@ WIDEST = 2000
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
 EF_SEARCH, M = 200, 16
-"""Candidates of a graph search (hnsw.ef_search), and links of a vector in the graph, by default: more find more, and
-take longer."""
+"""The fewest candidates of a graph search (hnsw.ef_search) unless an address names fewer, and links of a vector in the
+graph by default: more find more, and take longer."""
 NUMBERS_OF_GRAPHS = ("halfvec", "vector")
 """pgvector's types of the numbers in a graph, 16 and 32 bits; the first one by default. The tables have 32 bits."""
 HALF = 65504.0
@@ -1133,7 +1133,7 @@ class DatabaseWriter(SqlWriter):
         A graph that lacks more than `LATER` of the vectors, or more than `exact_up_to`, is built again, and one with
         another number of links than the address has. Readers and writers go on meanwhile. How much memory the server
         may use for it is its own setting (maintenance_work_mem): a graph that fits into it is built many times faster.
-        What it finds is measured, and again where the address has another `ef_search` than it was measured with.
+        Searches get so many candidates that they find `ann.RECALL` of the ten nearest items, or as the address has it.
 
         Args:
             seed: Of the vectors that it is measured with; the same seed draws the same.
@@ -1188,7 +1188,7 @@ class DatabaseWriter(SqlWriter):
                     break
             else:
                 if following in left:
-                    self._exchange(side, self.store.address.ef_search or EF_SEARCH)
+                    self._exchange(side)
                     line = f"a graph of {side}, complete when its building was cut off, was taken over"
         self._drop_former(side)
         return [line] if line else []
@@ -1206,8 +1206,7 @@ class DatabaseWriter(SqlWriter):
                     if graph:
                         wanted[side] = None
                 elif vectors.unindexed > min(limit, LATER * rows) or (links, numbers) != (own.m, own.numbers):
-                    ef_search = address.ef_search or own.ef_search
-                    wanted[side] = replace(own, m=links, numbers=numbers, ef_search=ef_search)
+                    wanted[side] = replace(own, m=links, numbers=numbers)
         lines = []
         for side, graph in wanted.items():
             if graph is None:
@@ -1219,7 +1218,7 @@ class DatabaseWriter(SqlWriter):
                     ((last,),) = self.tables.run(f"SELECT max(key) FROM {side}_vectors")
                 self._create_graph(side, graph, last)
                 with self._alone(side):
-                    self._exchange(side, graph.ef_search)
+                    self._exchange(side)
                 lines.append(f"a graph of {side} was built")
             self._drop_former(side)
         return lines
@@ -1250,23 +1249,33 @@ class DatabaseWriter(SqlWriter):
                 graph = vectors.graph
                 if graph is None or (graph.recalls and vectors.ef_search in (None, graph.ef_search)):
                     continue
-                ef_search = vectors.ef_search or graph.ef_search
-                ladder = _recalls(view, side, ef_search, seed=seed)
-                known[side] = replace(graph, ef_search=ef_search, recalls=ladder.pop(ef_search))
-                more = [f"{min(found.values()):.3f} with ef_search {number}" for number, found in ladder.items()]
-                lines.append(f"graph of {side}: {'; '.join([str(known[side]), *more])}")
+                ladder = _recalls(view, side, vectors.ef_search or EF_SEARCH, seed=seed)
+                shares = {number: min(found.values()) for number, found in ladder.items()}
+                best = max(shares.values())
+                # Where no number finds enough, more of them are no use beyond what they find.
+                enough = min(number for number, share in shares.items() if share >= min(best, ann.RECALL))
+                ef_search = vectors.ef_search or enough
+                known[side] = graph = replace(graph, ef_search=ef_search, recalls=ladder[ef_search])
+                others = [f"{share:.3f} with ef_search {n}" for n, share in shares.items() if n != ef_search]
+                lines.append("; ".join([f"graph of {side}: {graph}", *others]))
+                if best < ann.RECALL:
+                    lines.append(
+                        f"searches of the graph of {side} find {best:.3f} of the nearest items at most, of {ann.RECALL} "
+                        f"that are wanted; a graph with more links finds more (m={min(2 * graph.m, NUMBERS['m'][1])} in "
+                        "the address of compact), and so do the lists of a folder or of LanceDB"
+                    )
         if known:
             with self.changing():
                 for side, graph in known.items():
                     self._comment(side, graph)
         return lines
 
-    def _exchange(self, side: Space, ef_search: int) -> None:
+    def _exchange(self, side: Space) -> None:
         """Searches use the new graph from now on."""
         with self.changing():
             self.tables.run(f"ALTER INDEX IF EXISTS {self.tables[f'{side}_graph']} RENAME TO {side}_graph_before")
             self.tables.run(f"ALTER INDEX {self.tables[f'{side}_graph_next']} RENAME TO {side}_graph")
-            self._comment(side, Graph(0, 0, ef_search=ef_search))
+            self._comment(side, Graph(0, 0))
 
     def _comment(self, side: Space, graph: Graph) -> None:
         self.tables.run(f"COMMENT ON INDEX {self.tables[f'{side}_graph']} IS '{graph.comment}'")
@@ -1833,16 +1842,15 @@ def _recalls(view: DatabaseView, side: Space, ef_search: int, *, seed: int) -> d
             asked[space] = view.vectors(space, chosen[space])[:, :1]
             exact[space] = found(space, vectors.nearest(asked[space], top=ann.DEPTH + 1, exact=True))
     measured = dict[int, dict[str, float]]()
-    while not measured or (
-        ef_search <= NUMBERS["ef_search"][1] and min(measured[ef_search // 2].values()) < ann.RECALL
-    ):
+    while ef_search not in measured:
         searched = replace(vectors, ef_search=ef_search)
         measured[ef_search] = {}
         for space, queries in asked.items():
             answers = found(space, searched.nearest(queries, top=ann.DEPTH + 1))
             shares = [np.isin(best, own).mean() for best, own in zip(exact[space], answers, strict=True)]
             measured[ef_search][space] = round(float(np.mean(shares)), 4)
-        ef_search *= 2
+        if min(measured[ef_search].values()) < ann.RECALL:
+            ef_search = min(2 * ef_search, NUMBERS["ef_search"][1])
     return measured
 
 
