@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
@@ -268,9 +269,7 @@ def openstax(out: Path) -> list[TrainingSet]:
         images = file["pooled"].astype(np.float32)
     captions = _sentences([row["captions"][0] for row in rows])
     literal = _sentences([row["literal"] for row in rows])
-    cosine = (captions * literal).sum(axis=1)
-    rank = _ranks(np.array([row["word_overlap"] for row in rows], dtype=np.float64)) + _ranks(cosine)
-    third = np.argsort(np.argsort(rank, kind="stable"), kind="stable") * 3 // len(rows)
+    third = thirds([row["word_overlap"] for row in rows], (captions * literal).sum(axis=1))
     # Rows with equal captions stay together, as in the splits of the set.
     texts, group = np.unique([row["captions"][0] for row in rows], return_inverse=True)
     fold_of = draw.integers(np.arange(len(texts)), FOLDS, seed=0, epoch=0, purpose="experiment: folds")[:, 0][group]
@@ -285,10 +284,23 @@ def openstax(out: Path) -> list[TrainingSet]:
     return folds
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    from scipy.stats import rankdata
+def thirds(overlap: Sequence[float | None], cosine: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The third of each pair by the mean rank of two likenesses of its caption and its description.
 
-    return np.asarray(rankdata(values), dtype=np.float64)
+    Args:
+        overlap: (N) share of words in common; None where a caption has no word to count, such as a name: it has none.
+        cosine: (N) of their vectors.
+
+    Returns:
+        (N) 0 for complementary pairs, 1, or 2 for literal ones.
+
+    Raises:
+        ValueError: If a value is NaN.
+    """
+    rank = sum(
+        rankdata(values, nan_policy="raise") for values in (np.array([value or 0.0 for value in overlap]), cosine)
+    )
+    return np.argsort(np.argsort(rank, kind="stable"), kind="stable") * 3 // len(overlap)
 
 
 def _sentences(texts: Sequence[str]) -> NDArray[np.float32]:

@@ -84,8 +84,8 @@ def data_folder(name: str) -> Path:
 
 
 def file_name(row: str) -> str:
-    """The name of a row as a name of files."""
-    return "".join(letter if letter.isalnum() else "-" for letter in row)
+    """The name of a row as a name of files: a sign stays, so that rows of -1 and of +1 have files of their own."""
+    return "".join(letter if letter.isalnum() or letter == "+" else "-" for letter in row)
 
 
 def selection(captions: Path, target: Path, *, held_out: int, first: int | None = None) -> Path:

@@ -62,6 +62,25 @@ def test_words_decide_a_query_in_another_language(tmp_path: Path) -> None:
         assert not any("French" in note for note in index.answer(other).notes)
 
 
+def test_words_whose_texts_all_name_another_language_decide(tmp_path: Path) -> None:
+    folder, rows = tmp_path / "data", []
+    folder.mkdir()
+    texts = [("Liebe", "de"), ("gift", "de"), ("a gift in a box", "en"), *((text, "en") for text in ENGLISH)]
+    for number, (text, language) in enumerate(texts):
+        Image.new("RGB", (32, 32), (number * 30, 90, 250 - number * 30)).save(folder / f"{number}.png")
+        rows.append({"image": f"{number}.png", "captions": [text], "language": [language], "split": "train"})
+    made_data.write_rows(folder / "pairs.jsonl", rows)
+    model = tiny_models.clip(tmp_path / "clip")
+    subtext.build_index(tmp_path / "index", model=model, data=folder / "pairs.jsonl", quiet=True)
+    index = open_index(tmp_path / "index")
+    answer = index.search("Liebe", top=3, explain=True)
+    assert answer.hits[0].id == "0.png" and not any(reason.signal == "pixels" for reason in answer.hits[0].reasons)
+    assert answer.notes[0].startswith("the query is probably German, and the model reads English: its words decide")
+    # A word that texts in a language that is read have too, or that no text has, is asked of the model.
+    for query in ("gift", "glory"):
+        assert not any("German" in note for note in index.search(query, top=3).notes)
+
+
 def test_model_decides_where_no_text_has_a_word(tmp_path: Path) -> None:
     model = tiny_models.clip(tmp_path / "clip")
     subtext.build_index(tmp_path / "index", model=model, data=pairs(tmp_path / "data", ENGLISH), quiet=True)

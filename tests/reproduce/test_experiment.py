@@ -48,6 +48,17 @@ def test_a_quarter_of_the_captions_is_moved_to_images_of_their_topics_kinds() ->
         assert len(kinds["train"]) == found.kinds[of_topic][0] in sets.KINDS
 
 
+def test_thirds_are_of_likeness_and_not_of_order() -> None:
+    overlap = [0.9, None, 0.1, 0.5, 0.0, 0.8]
+    cosine = np.array([0.8, 0.1, 0.2, 0.4, 0.3, 0.9], dtype=np.float32)
+    third = sets.thirds(overlap, cosine)
+    assert third.tolist() == [2, 0, 1, 1, 0, 2]
+    order = np.random.default_rng(0).permutation(6)
+    assert (sets.thirds([overlap[place] for place in order], cosine[order]) == third[order]).all()
+    with pytest.raises(ValueError, match="nan"):
+        sets.thirds([0.1, 0.2, float("nan")], cosine[:3])
+
+
 def test_oracle_knows_abstract_pairs_kinds_and_exchanged_pairs() -> None:
     none = np.zeros(3, dtype=np.int64)
     some = np.array([True, False, False])
@@ -133,6 +144,12 @@ def test_main_set_and_host_have_every_row_and_all_sets_the_positive_control() ->
     for own in plan.values():
         assert {"uniform", "oracle", "oracle permuted"} <= own.keys()
         assert all(f"{name} permuted" in own for name in own if name.endswith("images 75"))
+
+
+def test_each_row_of_a_task_has_files_of_its_own(tmp_path: Path) -> None:
+    for task in runs.tasks():
+        files = {runs.result_file(tmp_path, task, row, 0, runs.RATES[0]) for row in task.rows}
+        assert len(files) == len(task.rows), f"two rows of {task.folder} share a file"
 
 
 def test_sign_of_an_effective_size_is_found_by_bisection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.features import FeatureInput
-from subtext.data.languages import foreign_note, is_foreign, language_of
+from subtext.data.languages import foreign_note, is_foreign, language_of, said_language
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
@@ -59,6 +59,8 @@ JudgedItem = tuple[Side, int, float, float]
 """Side, key, label 1 or -1, and weight of a judged item."""
 RARE = 10
 """Occurrences in the training texts below which a word says little: no score of such a query is a probability."""
+_SAYS_LITTLE, _LOOKED_AT = 3, 100
+"""Words up to which a query says little about its language, and texts with such words that are looked at."""
 TEMPERATURE = 0.05
 """Of the inverted softmax, where neither a calibration nor the model has one, in units of the cosine."""
 
@@ -345,7 +347,7 @@ class Index:
             confidence, ranker = Confidence(view), stored_ranker(view)
             looks_up = not query.signals or set(LEXICAL).intersection(query.signals)
             exact, notes = exact_words(view, query.phrases, [*doubtful, *rare]) if looks_up else ((), ())
-            if foreign := self._foreign(query):
+            if foreign := self._foreign(view, query):
                 query, note = self._without_foreign(view, query, foreign)
                 notes = (note, *notes)
             parts, examples, learns = self._parts(view, query, embedded)
@@ -509,13 +511,16 @@ class Index:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
         return query if query.text is None or isinstance(self._text_input, FeatureInput) else query.understood
 
-    def _foreign(self, query: Query) -> str:
+    def _foreign(self, view: View, query: Query) -> str:
         """The language of a query of text that the model does not read; "" for another, and for words in quotes."""
         alone = query.text is not None and query.text_only and not query.phrases and query.min_probability is None
         if not alone or query.signals or isinstance(self._text_input, FeatureInput):
             return ""
-        language = language_of(str(query.text))
-        return language if is_foreign(language, self.store.manifest.languages) else ""
+        text, reads = str(query.text), self.store.manifest.languages
+        language = language_of(text)
+        if not is_foreign(language, reads) and reads and len(text.split()) <= _SAYS_LITTLE:
+            language = _declared_language(view, text)
+        return language if is_foreign(language, reads) else ""
 
     def _without_foreign(self, view: View, query: Query, language: str) -> tuple[Query, str]:
         """The query by the signals that read its language, and a note; by all where there are none."""
@@ -999,6 +1004,18 @@ class Index:
             fit=answer.fit if answer.hits or answer.left_out else None,
             request={"query": about, "where": where, "index": str(self.store.path)},
         )
+
+
+def _declared_language(view: View, text: str) -> str:
+    """The language that all the best texts with words of a query name in their field "language"; else "und".
+
+    A word such as "Liebe" says little about its language; where every text that has it says that it is German, it is.
+    """
+    if view.search_words("images", text, top=1):
+        return UNKNOWN
+    keys = [key for key, _ in view.search_words("texts", text, top=_LOOKED_AT)]
+    languages = {said_language(item.metadata) for item in view.items("texts", keys)}
+    return languages.pop() if len(languages) == 1 else UNKNOWN
 
 
 def _has_words(view: View, query: Query, text: str) -> bool:
