@@ -1259,10 +1259,11 @@ class DatabaseWriter(SqlWriter):
                 others = [f"{share:.3f} with ef_search {n}" for n, share in shares.items() if n != ef_search]
                 lines.append("; ".join([f"graph of {side}: {graph}", *others]))
                 if best < ann.RECALL:
+                    more = min(2 * graph.m, NUMBERS["m"][1])
                     lines.append(
-                        f"searches of the graph of {side} find {best:.3f} of the nearest items at most, of {ann.RECALL} "
-                        f"that are wanted; a graph with more links finds more (m={min(2 * graph.m, NUMBERS['m'][1])} in "
-                        "the address of compact), and so do the lists of a folder or of LanceDB"
+                        f"searches of the graph of {side} find {best:.3f} of the nearest items at most, of "
+                        f"{ann.RECALL} that are wanted; a graph with more links finds more (m={more} in the address of "
+                        "compact), and so do the lists of a folder or of LanceDB"
                     )
         if known:
             with self.changing():
