@@ -20,7 +20,7 @@ from subtext.errors import OutputError, SearchIndexError
 from subtext.retrieval import ann
 from subtext.retrieval.stores import postgres
 from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.postgres import Address, Database, Graph
+from subtext.retrieval.stores.postgres import Address, Database, VectorGraph
 from subtext.retrieval.verification import damage
 
 QUERIES = stored_items.vectors(range(1000, 1004), 1)
@@ -53,7 +53,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def graph(store: Database) -> Graph | None:
+def graph(store: Database) -> VectorGraph | None:
     with store.reading() as view:
         return view.sides["images"].graph
 

@@ -724,7 +724,7 @@ def layout(tables: PostgresTables) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Graph:
+class VectorGraph:
     """A graph of vectors.
 
     Attributes:
@@ -744,7 +744,7 @@ class Graph:
     recalls: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
-    def of(last: int, later: int, numbers: str, m: int | None, said: str | None) -> Graph:
+    def of(last: int, later: int, numbers: str, m: int | None, said: str | None) -> VectorGraph:
         """A graph as the server describes it.
 
         Args:
@@ -762,7 +762,7 @@ class Graph:
         least, greatest = NUMBERS["ef_search"]
         known = type(kept.get("ef_search")) is int and least <= kept["ef_search"] <= greatest
         more = (kept["ef_search"], recalls) if known and isinstance(recalls, dict) else ()
-        return Graph(last, later, numbers, m or M, *more)
+        return VectorGraph(last, later, numbers, m or M, *more)
 
     @property
     def comment(self) -> str:
@@ -801,7 +801,7 @@ class GraphVectors:
         return self.manifest.views_of(self.side)
 
     @property
-    def graph(self) -> Graph | None:
+    def graph(self) -> VectorGraph | None:
         """The graph; None without a complete one."""
         name = f"graph of {self.side}"
         if name not in self.cache:
@@ -816,7 +816,7 @@ class GraphVectors:
                 "WHERE indisvalid AND indpred IS NOT NULL AND indexrelid = to_regclass(?)) AS graph",
                 self.tables[f"{self.side}_graph"],
             )
-            self.cache[name] = Graph.of(*rows[0]) if rows else None
+            self.cache[name] = VectorGraph.of(*rows[0]) if rows else None
         return self.cache[name]
 
     @property
@@ -1195,12 +1195,12 @@ class DatabaseWriter(SqlWriter):
 
     def _build_graphs(self) -> list[str]:
         """Build the graphs that are wanted, beside those that they replace, and drop those that are not."""
-        wanted = dict[Space, Graph | None]()
+        wanted = dict[Space, VectorGraph | None]()
         address = self.store.address
         with self.store.reading() as view:
             for side, vectors in view.sides.items():
                 rows, limit, graph = vectors.count * vectors.views, view.manifest.exact_up_to, vectors.graph
-                own = graph or Graph(0, 0)
+                own = graph or VectorGraph(0, 0)
                 links, numbers = address.m or own.m, address.graph or own.numbers
                 if rows <= limit:
                     if graph:
@@ -1223,7 +1223,7 @@ class DatabaseWriter(SqlWriter):
             self._drop_former(side)
         return lines
 
-    def _create_graph(self, side: Space, graph: Graph, last: int) -> None:
+    def _create_graph(self, side: Space, graph: VectorGraph, last: int) -> None:
         """Build a graph of the vectors up to a key beside the one in use."""
         vectors = "vector"
         if graph.numbers == "halfvec":
@@ -1242,7 +1242,7 @@ class DatabaseWriter(SqlWriter):
 
     def _measure_graphs(self, seed: int) -> list[str]:
         """Measure what searches find for held-out vectors, where that is not known; it is kept with the graph."""
-        known = dict[Space, Graph]()
+        known = dict[Space, VectorGraph]()
         lines = []
         with self.store.reading_at_length() as view:
             for side, vectors in view.sides.items():
@@ -1276,9 +1276,9 @@ class DatabaseWriter(SqlWriter):
         with self.changing():
             self.tables.run(f"ALTER INDEX IF EXISTS {self.tables[f'{side}_graph']} RENAME TO {side}_graph_before")
             self.tables.run(f"ALTER INDEX {self.tables[f'{side}_graph_next']} RENAME TO {side}_graph")
-            self._comment(side, Graph(0, 0))
+            self._comment(side, VectorGraph(0, 0))
 
-    def _comment(self, side: Space, graph: Graph) -> None:
+    def _comment(self, side: Space, graph: VectorGraph) -> None:
         self.tables.run(f"COMMENT ON INDEX {self.tables[f'{side}_graph']} IS '{graph.comment}'")
 
     @contextmanager
