@@ -295,8 +295,8 @@ def compact_index(
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
     With more than 200,000 vectors per modality, a query searches only some lists. Their number is chosen for a measured
-    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on; in LanceDB, an IVF index from
-    50,000 on.
+    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on, and its candidates are chosen
+    likewise (m, ef_search and graph in the address change it); in LanceDB, an IVF index from 50,000 on.
 
     Args:
         index: Folder of an index, or its address.
