@@ -402,7 +402,11 @@ class ModelSource:
             raise SearchIndexError(
                 f"{index} needs the model of its vectors here, and names none; search by one of its items (",
                 Setting("like", "ID"),
-                "), or import the vectors again and name the model (--run or --model)",
+                "), or import the vectors again and name the model (",
+                Setting("run"),
+                " or ",
+                Setting("model"),
+                ")",
             )
         if not Path(folder).expanduser().is_dir():
             raise SearchIndexError(
