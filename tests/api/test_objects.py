@@ -203,7 +203,7 @@ def test_objects_as_features_are_joined_by_id(trained: tuple[st.Run, Any], photo
         {"names": np.array(ids), "pooled": array},
     ):
         assert st.evaluate(run, st.DataConfig(ROWS, features=same), split="all", quiet=True).figures == figures
-    with pytest.raises(DataError, match="name the file when the run is opened"):
+    with pytest.raises(DataError, match=r"name the file with the data \(features\)"):
         st.evaluate(run, ROWS, split="all", quiet=True)
     assert st.check_dataset(ROWS, features=features).features[0].complete
 
@@ -554,7 +554,7 @@ def test_objects_unknown_options_name_the_near_one(call: Callable[[], Any], near
             lambda: st.train("dual", data=ROWS, out="."),
             r"^out needs a new or an empty folder; .* or go on with resume$",
         ),
-        (lambda: st.train("adapt", data=ROWS, out="a", options={"image": 5}), "called 'image'; there are model"),
+        (lambda: st.train("adapt", data=ROWS, out="a", options={"image": "tiny"}), "called 'image'; there are model"),
         (lambda: st.compare(5, 5), "first needs a Result of evaluate or its JSON file"),
     ],
 )

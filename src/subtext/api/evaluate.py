@@ -313,7 +313,7 @@ def subject_of(
         raise ArgumentError(
             "bf16 is for a run that scores pairs; another program's output is scored already", field="bf16"
         )
-    sources = DataConfig.of(data)
+    sources = DataConfig.of(data).require_there()
     source = None if model is None else _model_source(model, sources, config)
     work = EvaluationSubject(
         source,

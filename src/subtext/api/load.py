@@ -531,7 +531,7 @@ class EvaluationSubject:
             The subject; nothing is opened.
         """
         values: dict[str, Any] = DEFAULTS | options
-        sources = DataConfig.of(**{name: values.get(name) for name in READING})
+        sources = DataConfig.of(**{name: values.get(name) for name in READING}).require_there()
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
         return EvaluationSubject(source, sources, split, bf16=bf16, **running)
 

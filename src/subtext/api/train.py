@@ -138,7 +138,7 @@ def train(
         ...     run=RunConfig(seed=1),
         ... )  # doctest: +SKIP
     """
-    data = DataConfig.of(data)
+    data = DataConfig.of(data).require_there()
     if not isinstance(options, Mapping | None):
         raise ArgumentError(
             f"options needs a mapping, as in {{'embed_dim': 512}}; it got {options!r:.60}", field="options"
