@@ -21,7 +21,7 @@ from playwright.sync_api import sync_playwright
 
 SCREENS = {1366: 768, 390: 844}
 """Width and height of a screen, in pixels."""
-QUERY = "a long way to go"
+QUERY = photographs.QUERY
 
 
 def subtext(*words: object) -> None:

@@ -254,8 +254,8 @@ def cannot_judge(area: float) -> str:
     """
     return (
         f"the model cannot judge these pairs: a pair is better aligned than a random one in {100 * area:.0f} % of "
-        f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so kinds of pairs are not reported; use a stronger "
-        "model"
+        f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so kinds of pairs are not reported; use a model "
+        "that reads the language of the texts and knows such images, or one trained on pairs of this kind"
     )
 
 
