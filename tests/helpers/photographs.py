@@ -30,6 +30,8 @@ SOURCE = Path(os.environ.get("SUBTEXT_DATA", "/nowhere"), "flickr8k")
 """Real photographs, where it is there."""
 QUERY = "a dog runs through the grass" if SOURCE.is_dir() else "the long way home"
 """Words that fit some of them."""
+NOTHING = "a long way to go" if SOURCE.is_dir() else "qqqq"
+"""Words that fit none of them."""
 LONG = 480
 """Pixels of the longer side."""
 

@@ -169,6 +169,7 @@ def curate(
         DataError: If the marks are of other data.
     """
     source = ModelSource.of(run, model, text_prompt)
+    work = EvaluationSubject.of(source, split, data=data, **options)
     import numpy as np
 
     from subtext.curation.export import MARKS, export as export_pairs, page, read_marks, refuse_other_marks, write_rows
@@ -182,7 +183,6 @@ def curate(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(Setting("out"), f" needs a new or an empty folder; {folder} is not empty; name another")
     marked = None if marks is None else read_marks(Path(marks), "text", MARKS)
-    work = EvaluationSubject.of(source, split, data=data, **options)
     truth = None if labels is None else read_labels(Path(labels))
     opened = open_subject(replace(work, split="all") if truth is not None else work)
     if truth is not None:

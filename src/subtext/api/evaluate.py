@@ -188,6 +188,8 @@ def evaluate(
         >>> from subtext.evaluation.metrics import ASP, Recall
         >>> evaluate("runs/first", split="test", metrics=[Recall(1, 5, 10), ASP("tfidf")])  # doctest: +SKIP
     """
+    if isinstance(data, str | Path | DataConfig):  # Rows are read once.
+        DataConfig.of(data).require_there()
     from subtext.evaluation import Protocol
     from subtext.evaluation.metrics import metrics_of
 
