@@ -138,7 +138,7 @@ def train(
         ...     run=RunConfig(seed=1),
         ... )  # doctest: +SKIP
     """
-    data = DataConfig.of(data).require_there()
+    data = DataConfig.of(data)
     if not isinstance(options, Mapping | None):
         raise ArgumentError(
             f"options needs a mapping, as in {{'embed_dim': 512}}; it got {options!r:.60}", field="options"
@@ -148,6 +148,7 @@ def train(
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
     require_callbacks(callbacks)
     _require_known(model, options)
+    data.require_there()
     # Before torch is imported and the data is read; beside features a name is refused as such, wherever it is from.
     has_name = model in ("adapt", "clip") and options.get("model", "features") != "features"
     if has_name and data.features is None and data.text_features is None:
