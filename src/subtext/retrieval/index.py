@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from subtext.data.features import FeatureInput
 from subtext.data.languages import foreign_note, is_foreign, language_of, said_language
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
-from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
+from subtext.errors import ArgumentError, DataError, RequirementError, Setting, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
 from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, named, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
@@ -161,7 +161,9 @@ class Index:
         if record is None:
             raise RequirementError(
                 f"{self.store.path} needs a sentence encoder to compare texts with texts; it has none; build it with "
-                "one (--text-encoder)"
+                "one (",
+                Setting("text_encoder"),
+                ")",
             )
         if record.of_model:
             return self._embed_texts

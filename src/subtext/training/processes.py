@@ -26,7 +26,7 @@ from accelerate.utils import parse_flag_from_env
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
-from subtext.errors import SubtextError, TrainingError
+from subtext.errors import Setting, SubtextError, TrainingError
 from subtext.objectives.scene import Groups
 
 PATIENCE = timedelta(hours=2)
@@ -72,7 +72,9 @@ class Processes:
         except RuntimeError as problem:
             raise TrainingError(f"device needs auto, cpu, cuda or mps; it got '{device}'") from problem
         if target.type == "cuda" and not torch.cuda.is_available():
-            raise TrainingError(f"device '{device}' needs a GPU that PyTorch can use; there is none; use --device cpu")
+            raise TrainingError(
+                f"device '{device}' needs a GPU that PyTorch can use; there is none; use ", Setting("device", "cpu")
+            )
         state = PartialState(cpu=target.type == "cpu", timeout=PATIENCE)
         self.rank = int(state.process_index)
         self.count = int(state.num_processes)

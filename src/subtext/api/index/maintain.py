@@ -15,7 +15,7 @@ from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_sub
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
-from subtext.errors import DataError, RequirementError, SearchIndexError
+from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
 from subtext.report.text_table import Report, table
 from subtext.settings import Flag, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, size
@@ -239,7 +239,9 @@ def delete_from_index(
             ) from problem
         names += [line for line in lines if line.strip()]
     if not names and not where:
-        raise RequirementError("a deletion needs ids, a file of them (--ids-from), or a condition (--where)")
+        raise RequirementError(
+            "a deletion needs ids, a file of them (", Setting("ids_from"), "), or a condition (", Setting("where"), ")"
+        )
     conditions = [parse(text) for text in where]
     # The journal knows the request by a digest, as it must not keep the ids of deleted items.
     request = json.dumps([side, sorted(names), list(where), keep_texts]).encode()
@@ -782,14 +784,18 @@ def _require_unseen(opened: LoadedRun, sources: DataConfig) -> None:
     if record is None:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and nothing here records what "
-            "a pretrained model was trained on; give pairs of your own archive, and skip this check (--skip-leak-check)"
+            "a pretrained model was trained on; give pairs of your own archive, and skip this check (",
+            Setting("skip_leak_check"),
+            ")",
         )
     try:
         dataset = read_data_of_run(record, sources)
     except (DataError, RequirementError) as problem:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and the run's own data "
-            f"cannot be read ({problem}); put it back, or skip this check (--skip-leak-check)"
+            f"cannot be read ({problem}); put it back, or skip this check (",
+            Setting("skip_leak_check"),
+            ")",
         ) from problem
     for split in (record.data.train_split, record.data.val_split):
         if split is None or (split != "all" and split not in dataset.counts()):
