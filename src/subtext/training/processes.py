@@ -102,7 +102,9 @@ class Processes:
                 raise
             raise TrainingError(
                 f"process {self.rank + 1} of {self.count} lost another one, which says why it ended; start all of them "
-                "again with --resume: the training goes on from its last checkpoint"
+                "again with ",
+                Setting("resume"),
+                ": the training goes on from its last checkpoint",
             ) from problem
 
     def wait(self) -> None:

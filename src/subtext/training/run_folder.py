@@ -124,7 +124,9 @@ def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
     if not processes.first and not (path / LOCK).exists():
         raise CheckpointError(
             f"process {processes.rank + 1} of {processes.count} needs {path}, where the first process writes, and does "
-            "not see its files; give --out a folder on a disk that all machines share"
+            "not see its files; give ",
+            Setting("out"),
+            " a folder on a disk that all machines share",
         )
     opened = OpenedFolder(path)
     try:
