@@ -171,9 +171,9 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
     data += [("Icons", CLAIMS, report[ICONS])] if ICONS in report else []
     rows: list[tuple[str, Mapping[str, Any]]] = []
     for name, claimed, part in data:
-        found = [(claim, of) for claim, of in zip(claimed, part["claims"], strict=True) if primary_of(of) is not None]
-        rows += [(name, {})] if found else []
-        rows += [(_short(claim, of), of) for claim, of in found]
+        tested = [pair for pair in zip(claimed, part["claims"], strict=True) if primary_of(pair[1]) is not None]
+        rows += [(name, {})] if tested else []
+        rows += [(_short(claim), of) for claim, of in tested]
     rows.reverse()
     drawn = Figure(figsize=(9, 0.22 * len(rows) + 1.2), layout="constrained")
     FigureCanvasAgg(drawn)
@@ -199,7 +199,7 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
     drawn.savefig(file, dpi=110)
 
 
-def _short(claim: Claim, found: Mapping[str, Any]) -> str:
+def _short(claim: Claim) -> str:
     """A claim's pair of rows, as a label."""
     control = "itself permuted" if claim.control == f"{claim.row} permuted" else claim.control
     measure = ", kept neighbours" if claim.measure == KEPT else ""

@@ -521,7 +521,7 @@ class Index:
         text, reads = str(query.text), self.store.manifest.languages
         language = language_of(text)
         if not is_foreign(language, reads) and reads and len(text.split()) <= _SAYS_LITTLE:
-            language = _declared_language(view, text)
+            language = _declared_language(view, text) or language
         return language if is_foreign(language, reads) else ""
 
     def _without_foreign(self, view: View, query: Query, language: str) -> tuple[Query, str]:
@@ -1009,15 +1009,15 @@ class Index:
 
 
 def _declared_language(view: View, text: str) -> str:
-    """The language that all the best texts with words of a query name in their field "language"; else "und".
+    """The language that all the best texts with words of a query name in their field "language"; else "".
 
     A word such as "Liebe" says little about its language; where every text that has it says that it is German, it is.
     """
     if view.search_words("images", text, top=1):
-        return UNKNOWN
+        return ""
     keys = [key for key, _ in view.search_words("texts", text, top=_LOOKED_AT)]
     languages = {said_language(item.metadata) for item in view.items("texts", keys)}
-    return languages.pop() if len(languages) == 1 else UNKNOWN
+    return languages.pop() if len(languages) == 1 else ""
 
 
 def _has_words(view: View, query: Query, text: str) -> bool:
