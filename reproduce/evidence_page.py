@@ -167,35 +167,43 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    judged = {name: (claims_of(task), part) for task, part in _trained_tasks(report) for name in [title(task)]}
-    judged |= {"icons": (CLAIMS, report[ICONS])} if ICONS in report else {}
-    rows = [
-        (
-            f"{name}: {found['row']} − {effect['control']} "
-            f"({effect['part']}{', kept neighbours' * (claim.measure == KEPT)})",
-            effect,
-            found,
-        )
-        for name, (claimed, part) in judged.items()
-        for claim, found in zip(claimed, part["claims"], strict=True)
-        if (effect := primary_of(found)) is not None
-    ]
-    drawn = Figure(figsize=(8, 0.28 * len(rows) + 1.2), layout="constrained")
+    data = [(title(task), claims_of(task), part) for task, part in _trained_tasks(report)]
+    data += [("Icons", CLAIMS, report[ICONS])] if ICONS in report else []
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    for name, claimed, part in data:
+        tested = [pair for pair in zip(claimed, part["claims"], strict=True) if primary_of(pair[1]) is not None]
+        rows += [(name, {})] if tested else []
+        rows += [(_short(claim), of) for claim, of in tested]
+    rows.reverse()
+    drawn = Figure(figsize=(9, 0.22 * len(rows) + 1.2), layout="constrained")
     FigureCanvasAgg(drawn)
     axes = drawn.add_subplot()
     colours = {HOLDS: "#1b7f3b", FAILS: "#b3261e", OPEN: "#5f6368", NOTHING: "#9aa0a6"}
-    for height, (_, effect, found) in enumerate(reversed(rows)):
-        colour = colours[found["verdict"]]
-        axes.plot([effect["low"], effect["high"]], [height, height], color=colour)
-        axes.plot(effect["difference"], height, "o", color=colour, markersize=4)
-        axes.plot(found["margin"], height, "|", color="black", markersize=8)
+    for height, (_, found) in enumerate(rows):
+        if found and (effect := primary_of(found)):
+            colour = colours[found["verdict"]]
+            axes.plot([effect["low"], effect["high"]], [height, height], color=colour)
+            axes.plot(effect["difference"], height, "o", color=colour, markersize=4)
+            axes.plot(found["margin"], height, "|", color="black", markersize=8)
     axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [name for name, *_ in reversed(rows)], fontsize=7)
+    axes.set_ylim(-1, len(rows))
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=7)
+    for label, (_, found) in zip(axes.get_yticklabels(), rows, strict=True):
+        label.set_fontweight("normal" if found else "bold")
+    axes.tick_params(axis="y", length=0)
     axes.set_xlabel(
         "points, with 95 % interval; tick: half of the published gain\n"
-        "green: holds; red: fails; dark grey: cannot tell; light grey: nothing is concluded"
+        "green: holds; red: fails; dark grey: cannot tell; light grey: nothing is concluded",
+        fontsize=8,
     )
     drawn.savefig(file, dpi=110)
+
+
+def _short(claim: Claim) -> str:
+    """A claim's pair of rows, as a label."""
+    control = "itself permuted" if claim.control == f"{claim.row} permuted" else claim.control
+    measure = ", kept neighbours" if claim.measure == KEPT else ""
+    return f"{claim.row} − {control} ({claim.part}{measure})"
 
 
 def _right(part: Mapping[str, Any]) -> dict[str, str]:
@@ -280,6 +288,8 @@ def _believe(report: Mapping[str, Any]) -> list[str]:
     """What a reader may believe, in some ten lines; every verdict is the rule's."""
     icons = report.get(ICONS)
     lines = [line for task, part in _trained_tasks(report) if task.is_main for line in _on_main(task, part)]
+    photographs = [(task, part) for task, part in _trained_tasks(report) if task.set == OPENSTAX]
+    lines += [_on_photographs(task, part) for task, part in photographs if part["oracle"]["gap"] is not None]
     if icons is not None:
         lines += [
             "* **The same weights on all icons**, against a model without weights (CVPR workshops 2022): DIVERSITY "
@@ -304,8 +314,8 @@ def _believe(report: Mapping[str, Any]) -> list[str]:
         f"contrastive loss beats triplets: {triplets} of rsum, at one learning rate that was tuned for neither.",
         f"* **Much is not tested**: {counted(sum(map(len, NOT_TESTED.values())), 'claim')} have no fair row, and a "
         f"table says why. {_untrained(report)}",
-        '* "Here" is small: Flickr8k and icons, frozen features of small networks, no news images. A claim that fails '
-        "here may hold with the papers' data.",
+        '* "Here" is small: Flickr8k, textbooks and icons, frozen features of small networks, no news images. A claim '
+        "that fails here may hold with the papers' data.",
     ]
 
 
@@ -352,7 +362,42 @@ def _on_main(task: Task, part: Mapping[str, Any]) -> list[str]:
         f"{cost}{edge}",
         "* **The papers' weights on the same pairs**, from the neighbourhoods of images, as uneven as if 75 % of the "
         f"pairs counted, on abstract pairs, against themselves permuted (CVPR workshops 2022): {'. '.join(said)}.",
+        *_as_published(part, claimed),
     ]
+
+
+def _as_published(part: Mapping[str, Any], claimed: Sequence[Claim]) -> list[str]:
+    """What the papers' own form of the weights gains on the main set, where it was run."""
+    rows = [(score, f"{score} Gamma -1") for score in SCORES if f"{score} Gamma -1" in part["rows"]]
+    if not rows or "uniform 196" not in part["rows"]:
+        return []
+    said = [
+        f"{score.upper()} {_claimed(part, row, 'uniform 196', claimed=claimed)}; literal pairs, above uniform weights "
+        f"{_interval(part['rows'][row]['above uniform']['literal'])}"
+        for score, row in rows
+    ]
+    return [
+        "* **The same weights as the paper has them** (the difference of both modalities, lambda 196), on abstract "
+        f"pairs, against one weight of 196 for all: {'. '.join(said)}."
+    ]
+
+
+def _on_photographs(task: Task, part: Mapping[str, Any]) -> str:
+    """What the photographs of OpenStax say, by one host."""
+    claimed, oracle = claims_of(task), part["oracle"]
+    pairs = [(score.upper(), f"{score} images 75", f"{score} images 75 permuted") for score in SCORES]
+    pairs.append(
+        ("losses within modalities, against neighbours drawn at random (ECCV 2020),", "within", "within random")
+    )
+    said = "; ".join(f"{name} {_claimed(part, row, control, claimed=claimed)}" for name, row, control in pairs)
+    if oracle["gap"] < LEAST_GAP:
+        said = f"That is under {LEAST_GAP:g} points: *nothing is concluded* from these pairs"
+    return (
+        f"* **Real photographs**, {part['pairs']['all']:,} of OpenStax's textbooks with the captions of their "
+        f"chapters, {title(task).partition(', ')[2]}. Weights that know which third is complementary change these "
+        f"pairs by {oracle['gap']:+.1f} [{oracle['low']:+.1f}, {oracle['high']:+.1f}] against themselves permuted. "
+        f"{said}."
+    )
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -557,6 +602,7 @@ def section(found: Mapping[str, Any]) -> list[str]:
             *rows_table(own),
             "",
             *front_table(own),
+            *recalls_table(own),
         ]
     return lines
 
@@ -575,6 +621,25 @@ def front_table(found: Mapping[str, Any]) -> list[str]:
     for name, points in fronts.items():
         at = {size: f"{abstract:+.1f}, {literal:+.1f}" for size, abstract, literal in points}
         lines.append(f"| {name} | {' | '.join(at.get(size, '-') for size in SIZES)} |")
+    return [*lines, ""]
+
+
+def recalls_table(found: Mapping[str, Any]) -> list[str]:
+    """How often the image of a caption, and of its description, is found; nothing without descriptions."""
+    rows = {row: own["images of"] for row, own in found["rows"].items() if "images of" in own}
+    if not rows:
+        return []
+    heads = list(next(iter(rows.values()))["abstract"])
+    lines = [
+        "The image of a caption, and of its literal description, among those of its fold, in per cent; abstract / "
+        "literal pairs, means of the seeds:",
+        "",
+        f"| row | {' | '.join(heads)} |",
+        "|---" * (1 + len(heads)) + "|",
+    ]
+    for row, own in rows.items():
+        cells = [" / ".join(f"{np.mean(own[kind][head]):.1f}" for kind in ("abstract", "literal")) for head in heads]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 

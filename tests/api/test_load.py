@@ -118,7 +118,7 @@ def test_features_path_is_remembered_and_replaceable(folder: Path, tmp_path: Pat
     record = json.loads((moved / "run.json").read_text())
     record["data"]["features"] = "/nowhere/features.npz"
     (moved / "run.json").write_text(json.dumps(record))
-    with pytest.raises(DataError, match="--features"):
+    with pytest.raises(DataError, match=r"with the data \(features\)"):
         embed_pairs(open_run(moved).model, pairs)
     given = open_run(moved, features=folder / "features.npz").model
     assert torch.equal(embed_pairs(given, pairs)[0].vectors, embed_pairs(remembered, pairs)[0].vectors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import subprocess
 import sys
@@ -202,7 +203,7 @@ def test_objects_as_features_are_joined_by_id(trained: tuple[st.Run, Any], photo
         {"names": np.array(ids), "pooled": array},
     ):
         assert st.evaluate(run, st.DataConfig(ROWS, features=same), split="all", quiet=True).figures == figures
-    with pytest.raises(DataError, match="name the file when the run is opened"):
+    with pytest.raises(DataError, match=r"name the file with the data \(features\)"):
         st.evaluate(run, ROWS, split="all", quiet=True)
     assert st.check_dataset(ROWS, features=features).features[0].complete
 
@@ -344,10 +345,42 @@ def test_objects_as_towers_train_and_are_needed_to_open_the_run(
     opened = st.open_run(tmp_path / "run", options=given)
     assert st.evaluate(opened, data, split="test", quiet=True).figures == figures
     assert st.load(tmp_path / "run", options=given).encode(["words"]).shape == (1, 8)
+    assert "  subtext.evaluate(run, data, split='val')\n  subtext.build_index('INDEX', data, run=run" in str(run)
     index = tmp_path / "index"
     st.build_index(index, ROWS, images=photos, run=run, quiet=True)
     assert len(st.open_index(index, run=opened).search("image 3")) == 10
     assert before.keys() == Squares().state_dict().keys()
+
+
+class Rows(Squares):
+    """Pixels to parts."""
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return super().forward(pixels)[:, None].expand(-1, 3, -1)
+
+
+class Means(Words):
+    """Codes to vectors."""
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        return self.words(codes).mean(dim=1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [name for name, recipe in catalogue.models().items() if "image" in {option.name for option in recipe.options}],
+)
+@unchecked
+def test_objects_as_towers_of_vectors_or_parts_go_into_every_model(model: str, photos: Path, tmp_path: Path) -> None:
+    features = {"ids": [row["image"] for row in ROWS], "vectors": np.ones((len(ROWS), 3, 8), np.float32)}
+    texts = [{"text": tower, "tokeniser": codes} for tower in (Words(), Means())]
+    for objects in ({"image": Squares()}, {"image": Rows()}, *texts):
+        size = {"image_size": 32} if "image" in objects else {}
+        data = st.DataConfig(ROWS, images=photos, features=None if size else features)
+        options = {"embed_dim": 8, **size, **objects}
+        own = {option.name for option in catalogue.models()[model].options} | {"tokeniser"}
+        options = {name: it for name, it in options.items() if name in own}
+        st.train(model, data=data, out=tmp_path / "run", options=options, dry_run=True, quiet=True)
 
 
 @pytest.mark.parametrize(
@@ -467,9 +500,14 @@ def test_objects_encode_gives_an_array(photos: Path, tmp_path: Path) -> None:
     texts, images = model.encode(["image 1", "image 2"]), model.encode([photos / "1.png", Image.open(photos / "2.png")])
     assert texts.shape == images.shape == (2, 8) and texts.dtype == np.float32
     assert np.array_equal(texts, model.embed_texts(["image 1", "image 2"]).vectors[:, 0].numpy())
-    for wrong in ("image 1", ["a", photos / "1.png"], 5):
+    for wrong in ("image 1", ["a", photos / "1.png"], 5, ["a", None], [photos / "1.png", math.nan]):
         with pytest.raises(RequirementError, match="encode needs"):
             model.encode(wrong)  # type: ignore[arg-type]
+    with pytest.raises(
+        RequirementError, match=r"reads a string as a text; '1.png' is an image here; .*Path\('1.png'\)"
+    ):
+        model.encode(["words", "1.png"], root=photos)
+    assert model.encode(["none.png", "x" * 5000], root=photos).shape == (2, 8)
 
 
 @pytest.mark.parametrize(
@@ -512,6 +550,14 @@ def test_objects_unknown_options_name_the_near_one(call: Callable[[], Any], near
         (lambda: st.open_run(5), "path needs the folder of a run"),
         (lambda: st.load(5), "run needs the folder of a run"),
         (lambda: st.search(5, "a"), "index needs a folder, an address, or what open_index returned"),
+        (
+            lambda: st.train("dual", data=ROWS, out="."),
+            r"^out needs a new or an empty folder; .* or go on with resume$",
+        ),
+        (
+            lambda: st.train("adapt", data=ROWS, out="a", options={"image": "tiny"}),
+            "called 'image'; did you mean image_size",
+        ),
         (lambda: st.compare(5, 5), "first needs a Result of evaluate or its JSON file"),
     ],
 )
@@ -557,8 +603,9 @@ def test_objects_progress_is_called_to_the_end(photos: Path, tmp_path: Path) -> 
 
     for name, seen in calls():
         assert (everything, everything) in seen, name
-    with pytest.raises(ArgumentError, match="progress needs a function of two numbers"):
-        st.embed(run, progress=5, quiet=True)
+    for wrong in (5, lambda done: None):
+        with pytest.raises(ArgumentError, match="progress needs a function of two numbers"):
+            st.embed(run, progress=wrong, quiet=True)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -457,7 +457,7 @@ def test_non_finite_or_wrong_width_features_raise(tmp_path: Path) -> None:
 
 def test_features_without_file_or_of_wrong_shape_raise() -> None:
     input_spec = FeatureInput("image", pooled=3)
-    with pytest.raises(DataError, match=r"it got the name 'a.png' and has no file to look it up in; .* \(--features"):
+    with pytest.raises(DataError, match=r"it got the name 'a.png' and has no file to look it up in; .* \(features"):
         input_spec(batch("a.png"))
     arrays = InputBatch([np.ones(4)], ["x"], np.arange(1), np.arange(1), Path())
     with pytest.raises(DataError, match=r"needs an array \(3\) for each item, .*; it got an array \(4,\) of float64"):

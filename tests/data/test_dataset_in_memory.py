@@ -174,7 +174,7 @@ def test_index_is_built_from_data_in_memory(trained: tuple[st.Run, st.Dataset, P
     built = st.build_index(index, run=run, data=dataset[:40], quiet=True)
     added = st.add_to_index(index, data=dataset, quiet=True)
     assert built.counts["texts"] == 40 and added.counts["texts"] == len(dataset.texts) and added.unchanged == 60
-    with pytest.raises(RequirementError, match=r"was made of no file.* name its data \(--data\)"):
+    with pytest.raises(RequirementError, match=r"was made of no file.* name its data \(data\)"):
         st.update_index(index, quiet=True)
     with pytest.raises(RequirementError, match="an add needs a data set"):
         st.add_to_index(index, quiet=True)
@@ -205,7 +205,7 @@ def test_other_functions_accept_data_in_memory(trained: tuple[st.Run, st.Dataset
     assert resplit.dataset.counts() != dataset.counts() and len(resplit.dataset) == len(dataset)
     assert len(st.corrupt(dataset, noise_type="mismatch").dataset) == len(dataset)
     st.build_neighbours(tmp_path / "graph", data=dataset, space="lsa", dim=4, neighbours=3, quiet=True)
-    with pytest.raises(DataError, match=r"it was in memory; pass it, or its file \(--data DATA\)"):
+    with pytest.raises(DataError, match=r"it was in memory; pass it, or its file \(data=DATA\)"):
         st.show_neighbours(tmp_path / "graph")
     text = dataset.split("train").texts.ids[0]
     shown = st.show_neighbours(tmp_path / "graph", data=dataset, item=text)

@@ -74,6 +74,10 @@ def test_contributing_guide_names_the_page_of_its_four_parts(tmp_path: Path) -> 
     named = add_parts(copied)
     for kind in ("objectives/losses/", "objectives/weighting.py", "evaluation/metrics/", "data/readers/"):
         assert any(kind in name for name in named)
+    page = PARTS.read_text(encoding="utf-8")
+    tests = [path for words in re.findall(r"`pytest ([^`]*)`", page) for path in re.findall(r"tests/\S+", words)]
+    assert len(tests) > 8 and all((copied / path).exists() for path in tests)
+    assert page.count("Tests: `pytest") == page.count("\n## ")
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
     *(f"docs/{name}.md" for name in ("tutorial", "concepts", "choosing", "answers", "two_stages")),
-    *(f"docs/{name}.md" for name in ("serving", "scaling", "care", "datasets", "python")),
+    *(f"docs/{name}.md" for name in ("serving", "scaling", "training_at_scale", "care", "datasets", "python")),
     "reproduce/README.md",
 )
 RUN_AS_CODE = ("python",)
@@ -47,6 +47,7 @@ SHOWN_ONLY = {
 NOT_RUN = {
     "subtext serve ": "never ends; tests/server runs it",
     "make ": "installs packages from the network; that its targets exist is tested instead",
+    "torchrun ": "starts several processes; test_processes.py runs some (slow)",
     "ray ": "starts a cluster; test_ray.py runs one (slow)",
     ".venv/bin/python -m pytest ": "runs the tests",
     "CHECK_SHAPES=0 .venv/bin/python -m pytest ": "runs the tests",

@@ -78,3 +78,25 @@ def started() -> Iterator[Server]:
             yield server
         finally:
             server.server.stop()
+
+
+@contextmanager
+def standby(server: Server) -> Iterator[Server]:
+    """A hot standby of a server: a copy of its folder, which follows it and answers readers."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        folder = Path(place) / "server"
+        owner = Path(server.socket).stat()
+        os.chown(place, owner.st_uid, owner.st_gid)
+        as_user = {"user": owner.st_uid, "group": owner.st_gid} if os.geteuid() == 0 else {}
+        command = [str(server.server.bin_path / "pg_basebackup"), "-h", server.socket, "-U", "postgres"]
+        subprocess.run(
+            [*command, "-R", "-c", "fast", "-D", str(folder)], check=True, capture_output=True, cwd=place, **as_user
+        )
+        # What belongs to the process that it is a copy of.
+        (folder / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
+        found = Server(folder)
+        try:
+            yield found
+        finally:
+            found.server.stop()

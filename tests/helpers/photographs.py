@@ -26,6 +26,12 @@ PLACES = ("Zürich", "Genève", "Łódź", "Paris, Texas", "Havana")
 PEOPLE = ("Press office", "Photo desk", "Survey team", "Restorers")
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
           "November", "December")  # fmt: skip
+SOURCE = Path(os.environ.get("SUBTEXT_DATA", "/nowhere"), "flickr8k")
+"""Real photographs, where it is there."""
+QUERY = "a dog runs through the grass" if SOURCE.is_dir() else "the long way home"
+"""Words that fit some of them."""
+NOTHING = "a long way to go" if SOURCE.is_dir() else "qqqq"
+"""Words that fit none of them."""
 LONG = 480
 """Pixels of the longer side."""
 
@@ -80,10 +86,9 @@ def archive(folder: Path, count: int, *, made: bool = False) -> Path:
     Returns:
         The data set, `archive.jsonl`.
     """
-    source = Path(os.environ.get("SUBTEXT_DATA", "/nowhere"), "flickr8k")
     rows: list[dict[str, Any]] = []
-    if not made and source.is_dir():
-        rows = [json.loads(line) for line in (source / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
+    if not made and SOURCE.is_dir():
+        rows = [json.loads(line) for line in (SOURCE / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
     lines = []
     for number in range(count):
         year, place = 1950 + number % 60, PLACES[number % 5]
@@ -98,7 +103,7 @@ def archive(folder: Path, count: int, *, made: bool = False) -> Path:
         name = PEOPLE[number % 4]
         row |= {"photographer": name, "credit": f"© {name} / City Archive"} if number % 5 else {}
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        image = real(number, rows, source / "images") if rows else landscape(number)
+        image = real(number, rows, SOURCE / "images") if rows else landscape(number)
         image.save(folder / path, quality=88)
         lines.append({**row, "licence": ("CC BY 4.0", "All rights reserved")[number % 2]})
         if number in (2, 5, 8):

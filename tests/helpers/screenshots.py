@@ -21,7 +21,7 @@ from playwright.sync_api import sync_playwright
 
 SCREENS = {1366: 768, 390: 844}
 """Width and height of a screen, in pixels."""
-QUERY = "a long way to go"
+QUERY = photographs.QUERY
 
 
 def subtext(*words: object) -> None:
@@ -77,7 +77,7 @@ VIEWS: dict[str, tuple[str, Callable[[Any], None] | None]] = {
     "judged": (f"/?q={QUERY}", judge),
     "compare": (f"/?q={QUERY}&compare=scans", None),
     "no-picture": ("/?index=scans", None),
-    "no-hit": ("/?q=qqqq", None),
+    "no-hit": (f"/?q={photographs.NOTHING}", None),
     "help": (f"/?q={QUERY}", lambda page: page.keyboard.press("?")),
 }
 """View -> its address, and what is done there."""

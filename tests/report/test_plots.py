@@ -43,6 +43,12 @@ def test_non_finite_points_are_dropped_and_labels_escaped() -> None:
     assert len(line) == 2 and {"<t>", "x & y", "a<b, $5 or _x_", "no data"} <= labels(text)
 
 
+def test_axes_name_whole_epochs_and_no_share_above_100() -> None:
+    text = charts([Chart("t", "epoch", "%", [Curve("a", [(1, 100), (2, 100), (3, 100)])], most=100)])
+    assert {"1", "2", "3", "100"} <= labels(text) and not {"1.25", "1.5", "102"} & labels(text)
+    assert {"0.0", "0.2"} <= labels(charts([Chart("t", "x", "y", [Curve("a", [(0, 1), (0.5, 2), (1, 3)])])]))
+
+
 def test_page_embeds_svg_unchanged() -> None:
     drawing = charts([Chart("t", "x", "y", [Curve("a", [(0, 1), (1, 2)])])])
     page = render(HtmlPage("p", "l", "", (), "", [PageSection("s", "", (), drawing=drawing)]))

@@ -17,7 +17,6 @@ from database import Server, started
 from fastapi.testclient import TestClient
 from gloo import free_port
 
-from subtext.retrieval.stores import postgres as pool
 from subtext.retrieval.stores.postgres import Database
 from subtext.server.application import build
 from subtext.server.settings import Settings
@@ -74,9 +73,8 @@ def test_outage_returns_503_until_recovery(address: str, server: Server, runs: P
         assert found.get(served_index.ASKED[0]).json() == wanted, "between two questions nobody notices"
 
 
-def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "MOST", 3)
-    with asking(f"{address}&application_name=many", log="") as found:
+def test_many_clients_share_few_connections(address: str) -> None:
+    with asking(f"{address}&application_name=many&connections=3", log="") as found:
         wanted = {asked: found.get(asked).json() for asked in served_index.ASKED}
         most = [0]
         asking_on = threading.Event()

@@ -121,7 +121,7 @@ def test_chunk_size_bounds_items_of_each_side(chunk: int, data: Dataset, monkeyp
 
 def test_training_batch_norm_with_chunks_raises(tmp_path: Path) -> None:
     plan = Plan(epochs=1, batch_size=16, grad_cache_chunk=4)
-    with pytest.raises(TrainingError, match=r"items that do not depend on each other.*image\.head\.norm.*--no-mlp"):
+    with pytest.raises(TrainingError, match=r"items that do not depend on each other.*image\.head\.norm.*mlp=False"):
         small_training.run(tmp_path / "run", plan=plan, made=small_training.setup_with_pooling)
     assert not (tmp_path / "run").exists()
     small_training.run(tmp_path / "run", plan=plan, made=partial(small_training.setup_with_pooling, perceptron=False))

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import made_data
+import psutil
 import pytest
 import torch
 from find_parts import HELPERS
 from gloo import free_port, started
 from two_processes import KINDS
 
+from subtext.errors import CheckpointError, TrainingError
 from subtext.models.checkpoint import load_record, read_tensors
-from subtext.training.processes import part
+from subtext.training.processes import Processes, part
+from subtext.training.run_folder import opened_folder
 
 pytestmark = pytest.mark.identity
 
@@ -83,3 +89,46 @@ def test_accelerate_launch_trains_to_single_process_weights(tmp_path: Path) -> N
     records = [load_record(tmp_path / out) for out in ("one", "two")]
     assert records[0].steps == records[1].steps
     assert records[0].best == pytest.approx(records[1].best)
+
+
+@pytest.mark.slow
+def test_torchrun_goes_on_after_a_lost_process(tmp_path: Path) -> None:
+    """One of two processes is killed and both end; the same command then gives the run of one process."""
+    data, features = made_data.write(tmp_path)
+    words = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--seed", 3]
+    words += ["--batch-size", 16, "--epochs", 40, "--workers", 0, "--device", "cpu", "--resume"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    one, two = tmp_path / "one", tmp_path / "two"
+    command = [*map(str, [sys.executable, "-m", "subtext", *words, "--out", one])]
+    subprocess.run(command, env=env, capture_output=True, check=True)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "subtext", *words]
+    command = [*map(str, [sys.executable, *launch, "--out", two])]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        agent = psutil.Process(running.pid)
+        while running.poll() is None and not list((two / "checkpoints").glob("step-*-epoch")):
+            time.sleep(0.01)
+        max(agent.children(), key=lambda child: child.create_time()).kill()
+        told = running.communicate()[1]
+    assert running.returncode and "Traceback" not in told.partition("failed (exitcode")[0]
+    again = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert "note: going on from step" in again.stderr and again.stdout.count("finished after 40 epochs") == 1
+    for name, value in read_tensors(one / "model.safetensors").items():
+        torch.testing.assert_close(read_tensors(two / "model.safetensors")[name], value, rtol=2e-3, atol=2e-4)
+
+
+def test_process_that_does_not_see_the_folder_of_the_first_says_so(tmp_path: Path) -> None:
+    second = SimpleNamespace(first=False, rank=1, count=2, broadcast=lambda values: values)
+    (tmp_path / "run").mkdir()
+    needed = r"process 2 of 2 .* on a disk that all machines share"
+    with pytest.raises(CheckpointError, match=needed), opened_folder(tmp_path / "run", cast(Processes, second)):
+        pass
+
+
+@pytest.mark.parametrize("message", ["[gloo/transport/tcp/pair.cc:553] Connection closed by peer", "NCCL error"])
+def test_lost_process_is_told_in_a_sentence(message: str) -> None:
+    several = Processes("cpu")
+    several.rank, several.count = 1, 2
+    with pytest.raises(TrainingError, match=r"process 2 of 2 lost another one.* with resume: "), several.together():
+        raise RuntimeError(message)
+    with pytest.raises(RuntimeError, match="shapes"), several.together():
+        raise RuntimeError("shapes do not fit")

@@ -140,7 +140,7 @@ def test_resuming_finished_training_changes_nothing(tmp_path: Path) -> None:
 
 def test_non_empty_folder_without_resume_raises(tmp_path: Path) -> None:
     (tmp_path / "thing.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match=r"holds something; name another, or go on with --resume"):
+    with pytest.raises(CheckpointError, match=r"holds something; name another, or go on with resume"):
         small_training.run(tmp_path)
     assert (tmp_path / "thing.txt").read_text() == "mine"
     with pytest.raises(CheckpointError, match=r"holds other things and no run\.json"):

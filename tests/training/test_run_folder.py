@@ -155,7 +155,7 @@ def test_a_training_that_finished_meanwhile_is_not_trained_again(
         return plain(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "validate_plan", late)
-    with pytest.raises(CheckpointError, match=r"run holds something; name another, or go on with --resume"):
+    with pytest.raises(CheckpointError, match=r"run holds something; name another, or go on with resume"):
         train(run)
     assert load_record(run).status == "finished"
 

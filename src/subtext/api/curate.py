@@ -169,6 +169,7 @@ def curate(
         DataError: If the marks are of other data.
     """
     source = ModelSource.of(run, model, text_prompt)
+    work = EvaluationSubject.of(source, split, data=data, **options)
     import numpy as np
 
     from subtext.curation.export import MARKS, export as export_pairs, page, read_marks, refuse_other_marks, write_rows
@@ -180,9 +181,8 @@ def curate(
 
     folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"--out needs a new or an empty folder; {folder} is not empty; name another")
+        raise OutputError(Setting("out"), f" needs a new or an empty folder; {folder} is not empty; name another")
     marked = None if marks is None else read_marks(Path(marks), "text", MARKS)
-    work = EvaluationSubject.of(source, split, data=data, **options)
     truth = None if labels is None else read_labels(Path(labels))
     opened = open_subject(replace(work, split="all") if truth is not None else work)
     if truth is not None:
@@ -646,7 +646,9 @@ def score(
         if calibration is None:
             raise RequirementError(
                 f"a probability needs an index that is calibrated; {store.path} is not; calibrate it (subtext index "
-                "calibrate), or leave --index out"
+                "calibrate), or leave ",
+                Setting("index"),
+                " out",
             )
     rows = scored(opened, work, calibration=calibration, graph=None if graph is None else Path(graph))
     likely = (

@@ -188,6 +188,8 @@ def evaluate(
         >>> from subtext.evaluation.metrics import ASP, Recall
         >>> evaluate("runs/first", split="test", metrics=[Recall(1, 5, 10), ASP("tfidf")])  # doctest: +SKIP
     """
+    if isinstance(data, str | Path | DataConfig):  # Rows are read once.
+        DataConfig.of(data).require_there()
     from subtext.evaluation import Protocol
     from subtext.evaluation.metrics import metrics_of
 
@@ -313,7 +315,7 @@ def subject_of(
         raise ArgumentError(
             "bf16 is for a run that scores pairs; another program's output is scored already", field="bf16"
         )
-    sources = DataConfig.of(data)
+    sources = DataConfig.of(data).require_there()
     source = None if model is None else _model_source(model, sources, config)
     work = EvaluationSubject(
         source,

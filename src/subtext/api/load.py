@@ -402,7 +402,11 @@ class ModelSource:
             raise SearchIndexError(
                 f"{index} needs the model of its vectors here, and names none; search by one of its items (",
                 Setting("like", "ID"),
-                "), or import the vectors again and name the model (--run or --model)",
+                "), or import the vectors again and name the model (",
+                Setting("run"),
+                " or ",
+                Setting("model"),
+                ")",
             )
         if not Path(folder).expanduser().is_dir():
             raise SearchIndexError(
@@ -527,7 +531,7 @@ class EvaluationSubject:
             The subject; nothing is opened.
         """
         values: dict[str, Any] = DEFAULTS | options
-        sources = DataConfig.of(**{name: values.get(name) for name in READING})
+        sources = DataConfig.of(**{name: values.get(name) for name in READING}).require_there()
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
         return EvaluationSubject(source, sources, split, bf16=bf16, **running)
 

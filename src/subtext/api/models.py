@@ -42,9 +42,6 @@ class ModelList(TableReport):
         both = "--model starter is both starter towers as one dual encoder, which searches photographs untrained"
         return [table(head, [[entry[name] for name in head] for entry in self.entries]), *problems, both, named]
 
-    def __repr__(self) -> str:
-        return f"ModelList({len(self.entries)})"
-
 
 @command
 def list_models() -> ModelList:

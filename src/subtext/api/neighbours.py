@@ -12,7 +12,7 @@ from subtext.api.load import choose_device
 from subtext.api.options import AnyPath, Device, Images, OnError, Quiet, SplitSeed
 from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
-from subtext.errors import ArgumentError, DataError
+from subtext.errors import ArgumentError, DataError, Setting
 from subtext.report.progress import meter
 from subtext.report.text_table import Cell, Report, shortened, table
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -257,7 +257,9 @@ def show_neighbours(
     loaded = Graph.load(path)
     sources = DataConfig.of(data, images).over(DataConfig.from_json(loaded.source))
     if sources.data is None:
-        raise DataError(f"{path} does not name its data set: it was in memory; pass it, or its file (--data DATA)")
+        raise DataError(
+            f"{path} does not name its data set: it was in memory; pass it, or its file (", Setting("data", "DATA"), ")"
+        )
     pairs = sources.read().split(str(loaded.source.get("split", "all")))
     loaded.require(pairs.texts)
     qualities: list[Quality] = []

@@ -516,8 +516,9 @@ def _corrupt_pairs(
     if noise_type != "mismatch":
         if graph is None:
             raise RequirementError(
-                f"noise of the type {noise_type} needs a graph of neighbours (--graph GRAPH); build one with "
-                "`subtext neighbours build`, or use the type mismatch"
+                f"noise of the type {noise_type} needs a graph of neighbours (",
+                Setting("graph", "GRAPH"),
+                "); build one with `subtext neighbours build`, or use the type mismatch",
             )
         loaded = Graph.load(Path(graph).expanduser())
     dataset = sources.read()

@@ -148,6 +148,7 @@ def train(
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
     require_callbacks(callbacks)
     _require_known(model, options)
+    data.require_there()
     # Before torch is imported and the data is read; beside features a name is refused as such, wherever it is from.
     has_name = model in ("adapt", "clip") and options.get("model", "features") != "features"
     if has_name and data.features is None and data.text_features is None:
@@ -189,7 +190,12 @@ def train(
         fitted = fit(setup, pairs.train, pairs.val, folder, record=record, run=run, report=report, callbacks=callbacks)
     notes = (*chosen, *fitted.notes)
     result = Run(
-        fitted.model, fitted.record, folder, notes, summary=_outcome(folder, fitted.record, pairs), objects=objects
+        fitted.model,
+        fitted.record,
+        folder,
+        notes,
+        summary=_outcome(folder, fitted.record, pairs, objects),
+        objects=objects,
     )
     for each in callbacks:
         if hasattr(each, "on_end"):
@@ -470,7 +476,8 @@ def _size(pairs: Dataset) -> str:
     return f"{counted(len(pairs.images), 'image')}, {counted(len(pairs.texts), 'text')}"
 
 
-def _outcome(folder: Path, record: Record, data: TrainingData) -> str:
+def _outcome(folder: Path, record: Record, data: TrainingData, objects: Mapping[str, Any]) -> str:
+    """What came of a training, and what can follow: in Python where a command could not read its data or towers."""
     from subtext.evaluation.evaluate import chance_figures
     from subtext.evaluation.result import figures_table
 
@@ -484,12 +491,11 @@ def _outcome(folder: Path, record: Record, data: TrainingData) -> str:
     if record.status == "stopped":
         return "\n".join([*lines, "run the same command with --resume to continue"])
     split = record.data.val_split or record.data.train_split
-    return "\n".join(
-        [
-            *lines,
-            "next:",
-            f"  subtext evaluate {out} --split {split}",
-            f"  subtext index build INDEX --run {out} --split all",
-            '  subtext search INDEX "words"',
-        ]
-    )
+    files = filter(None, (data.image_features, data.text_features))
+    if objects or record.data.data is None or any(file.in_memory for file in files):
+        evaluate, index = f".evaluate(run, data, split={split!r})", ".build_index('INDEX', data, run=run, split='all')"
+        search = ".search('INDEX', 'words')"
+    else:
+        evaluate, index = f" evaluate {out} --split {split}", f" index build INDEX --run {out} --split all"
+        search = ' search INDEX "words"'
+    return "\n".join([*lines, "next:", *(f"  subtext{call}" for call in (evaluate, index, search))])

@@ -220,9 +220,9 @@ def arguments(ctx: click.Context, recipe: Recipe) -> dict[str, Any]:
 
 
 def is_first() -> bool:
-    """Whether this is the first process, which speaks for all that `accelerate launch` started.
+    """Whether this is the first process, which speaks for all that a launcher started.
 
     Returns:
-        True without `accelerate launch`.
+        True without a launcher.
     """
     return os.environ.get("RANK", "0") == "0"

@@ -13,10 +13,11 @@ import numpy as np
 from subtext.curation.copies import find_copies
 from subtext.data.dataset import Dataset, Items, RowIssue, summarise
 from subtext.data.feature_file import FeatureFile
+from subtext.data.languages import language_of
 from subtext.data.objects import Records, Rows
 from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
-from subtext.data.words import guess_language, tokenise
+from subtext.data.words import tokenise
 from subtext.errors import DataError
 from subtext.report.text_table import Cell, Report, table
 from subtext.text_helpers import counted
@@ -341,7 +342,7 @@ def _text_facts(texts: Items) -> tuple[dict[str, Any], list[RowIssue]]:
         if not words:
             wordless.append(text)
         if column is None:
-            languages[guess_language(text, words)] += 1
+            languages[language_of(text, words)] += 1
     quantiles = {"min": 0, "median": 0.5, "max": 1} if lengths else {}
     facts: dict[str, Any] = {
         "words": {name: float(np.quantile(lengths, share)) for name, share in quantiles.items()},

@@ -2,6 +2,8 @@ const list=document.getElementById('pairs'),by=document.getElementById('by'),way
 kind=document.getElementById('kind'),words=document.getElementById('words'),count=document.getElementById('count'),
 save=document.getElementById('save'),place='subtext.marks '+location.pathname;
 const every=[...list.children];
+// On a phone the pairs come first.
+if(matchMedia('(max-width:40rem)').matches)document.getElementById('results').open=false;
 let marks=Object.create(null);
 try{marks=Object.assign(marks,JSON.parse(localStorage.getItem(place)||'{}'));}catch{/* Forbidden: for as long as the page. */}
 const named=pair=>pair.dataset.image+'\n'+pair.dataset.second;

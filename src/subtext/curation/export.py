@@ -205,7 +205,8 @@ def _document(
     return document(
         title,
         [
-            f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p><ul>{items}</ul></header><main>",
+            f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
+            f'<details id="results" open><summary>Results</summary><ul>{items}</ul></details></header><main>',
             _TOOLS.substitute(options=options, kinds=kinds),
             f'<ol class="pairs" id="pairs" data-second="{second}">{"".join(cards)}</ol></main>',
         ],

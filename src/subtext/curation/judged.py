@@ -31,8 +31,9 @@ from subtext.curation.kinds import (
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.image_files import open_image
+from subtext.data.languages import language_of
 from subtext.data.prepare import near_copies
-from subtext.data.words import guess_language, tokenise
+from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph
 from subtext.ops.roc import auc
@@ -170,7 +171,7 @@ def judge(
     flags_of_texts = [[] if caption is None else text_flags(caption) for caption in captions]
     languages = pairs.texts.metadata.get("language")
     if languages is None:
-        languages = [None if caption is None else guess_language(caption) for caption in captions]
+        languages = [None if caption is None else language_of(caption) for caption in captions]
     columns: dict[str, list[Any]] = {
         "image": [pairs.images.ids[row] for row in image_rows],
         "text": [pairs.texts.ids[row] for row in text_rows],
@@ -253,8 +254,8 @@ def cannot_judge(area: float) -> str:
     """
     return (
         f"the model cannot judge these pairs: a pair is better aligned than a random one in {100 * area:.0f} % of "
-        f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so kinds of pairs are not reported; use a stronger "
-        "model"
+        f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so kinds of pairs are not reported; use a model "
+        "that reads the language of the texts and knows such images, or one trained on pairs of this kind"
     )
 
 

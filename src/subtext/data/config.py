@@ -264,6 +264,30 @@ class DataConfig:
         given = {name: value for name, value in values.items() if value is not None}
         return replace(remembered, **given)
 
+    def require_there(self) -> DataConfig:
+        """Require the files that are named, before seconds of opening a model.
+
+        Returns:
+            The same.
+
+        Raises:
+            DataError: If the data set, the folder of images or a file of features does not exist.
+        """
+        for name in _PATHS:
+            path = self.path(name)
+            if path is None or path.exists():
+                continue
+            if name == "data":
+                from subtext.data.readers import readers
+
+                # A pattern of tars is no file, and who reads addresses registers a reader.
+                if any(reader.recognises(path) for reader in readers()):
+                    continue
+                raise DataError(f"a data set needs a file, a folder or a pattern of tars; {path} does not exist")
+            kind = "a folder" if name == "images" else "a file"
+            raise DataError(f"{name} needs {kind}; {path} does not exist", field=name)
+        return self
+
     def read(
         self,
         *,

@@ -14,7 +14,7 @@ from subtext.data.arrays import LARGEST, NUMBERS, open_npy, open_npz, padded, un
 from subtext.data.feature_file import FeatureFile, real_regions, without_regions
 from subtext.data.inputs import Draw, InputBatch, Tensors, read_settings, settings_hash, write_settings
 from subtext.data.regions import BOX
-from subtext.errors import DataError
+from subtext.errors import DataError, Setting
 from subtext.ops import draw as draws
 
 __all__ = ["FeatureFile", "FeatureInput"]
@@ -192,8 +192,10 @@ class FeatureInput:
         """
         if self.file is None:
             raise DataError(
-                f"{self._needs}; it got the name {ids[0]!r} and has no file to look it up in; name the file when the "
-                f"run is opened (--{'' if self.modality == 'image' else 'text-'}features on the command line)"
+                f"{self._needs}; it got the name {ids[0]!r} and has no file to look it up in; name the file "
+                "with the data (",
+                Setting("features" if self.modality == "image" else "text_features"),
+                ")",
             )
         return self.file.rows(ids, values)
 

@@ -31,7 +31,7 @@ _SAMPLE, _FOREIGN = 500, 0.1
 """Texts of a data set that are looked at, and the share of those in other languages from which on something is said."""
 
 
-def language_of(text: str) -> str:
+def language_of(text: str, words: Sequence[str] | None = None) -> str:
     """The language of a short text.
 
     By the model of fastText (Joulin and others 2016) of 176 languages, where the extra `languages` is installed. Else,
@@ -39,17 +39,18 @@ def language_of(text: str) -> str:
 
     Args:
         text: One word or more.
+        words: `tokenise(text)`, where the caller has it.
 
     Returns:
         A code of two letters (or three, for languages without), or "und".
     """
     plain = " ".join(text.split())
-    words = " ".join(filter(_is_word, plain.split()))
-    if words and (model := _fasttext()) is not None:
-        labels, shares = model.predict(words, k=1)
+    telling = " ".join(filter(_is_word, plain.split()))
+    if telling and (model := _fasttext()) is not None:
+        labels, shares = model.predict(telling, k=1)
         if labels and shares[0] >= LEAST:
             return str(labels[0]).removeprefix("__label__")
-    return guess_language(plain)
+    return guess_language(plain, words)
 
 
 def _is_word(word: str) -> bool:
@@ -110,9 +111,9 @@ def foreign_note(language: str, reads: Sequence[str], *, by_encoder: bool, by_wo
     """
     query = f"the query is probably {named([language])}, and the model reads {named(reads)}: "
     if by_encoder:
-        return query + "the sentence encoder and words decide; --signals pixels asks the model all the same"
+        return query + "the sentence encoder and words decide"
     if by_words:
-        return query + "its words decide, as items have them; --signals pixels asks the model all the same"
+        return query + "its words decide, as items have them"
     return query + f"no item has a word of it, and the order says little; ask in {named(reads)}"
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from subtext.data import atomic
 from subtext.data.dataset import Dataset, fingerprint
-from subtext.errors import DataError
+from subtext.errors import DataError, Setting
 from subtext.ops import draw
 from subtext.text_helpers import json_text
 from subtext.version import FORMAT, require_format
@@ -112,7 +112,7 @@ def plant(
         swapped, mismatched = (round(rates.get(kind, 0) * len(rows)) for kind in ("neighbour", "mismatch"))
         if swapped:
             if neighbours is None:
-                raise DataError("noise of neighbours needs a graph of neighbours (--graph)")
+                raise DataError("noise of neighbours needs a graph of neighbours (", Setting("graph"), ")")
             left, right, gaps = _swaps(dataset, rows, neighbours, max(swapped // 2, 1), seed)
             source[left], source[right] = right, left
             kinds[left] = kinds[right] = "neighbour"

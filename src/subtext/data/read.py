@@ -263,7 +263,9 @@ def _open_source(
         is_there = (path / part).is_file() if part and not part.isdigit() else bool(part) or reader.recognises(path)
         if not is_there and (reader is not images_reader or not path.is_dir()):
             raise DataError(
-                f"{of}, and is not now; nothing was read; put it back, or name what is to take its place (--data)"
+                f"{of}, and is not now; nothing was read; put it back, or name what is to take its place (",
+                Setting("data"),
+                ")",
             )
         if guessed is not None:
             what = f"{of}, and stays so; it looks like {guessed.LOOKS_FOR} now; name that by itself to read it (--data)"

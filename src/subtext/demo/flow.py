@@ -18,7 +18,7 @@ from subtext.api.load import open_run
 from subtext.api.options import Device, Quiet, Workers
 from subtext.api.search import open_index
 from subtext.api.train import flat_arguments, train
-from subtext.errors import CheckpointError, RequirementError
+from subtext.errors import CheckpointError, RequirementError, Setting
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, duration
 from subtext.settings import Interval, OptionGroup, command
@@ -290,13 +290,15 @@ def _enter(folder: Path, settings: dict[str, Any]) -> None:
         recorded = json.loads(mark.read_text(encoding="utf-8")).get("settings")
         if recorded != settings:
             raise RequirementError(
-                f"{folder} holds a demonstration of other settings ({recorded}); name another folder with --out, or "
-                "remove this one"
+                f"{folder} holds a demonstration of other settings ({recorded}); name another folder with ",
+                Setting("out"),
+                ", or remove this one",
             )
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RequirementError(
-            f"the demonstration needs a new or empty folder; {folder} holds something; name another with --out"
+            f"the demonstration needs a new or empty folder; {folder} holds something; name another with ",
+            Setting("out"),
         )
     write_text(mark, json.dumps({"settings": settings, "version": __version__}, indent=2) + "\n")
 

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from subtext.data.atomic import write_file, write_folder, write_text
 from subtext.data.config import DataConfig
-from subtext.errors import CheckpointError
+from subtext.errors import CheckpointError, Setting
 from subtext.text_helpers import json_text
 from subtext.version import DRAWS, FORMAT, require_format
 
@@ -264,8 +264,8 @@ def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
     record = load_record(run)
     if not (run / WEIGHTS).is_file():
         raise CheckpointError(
-            f"{run} needs {WEIGHTS} to be opened; it has none: its training did not finish an epoch; "
-            "continue it with --resume"
+            f"{run} needs {WEIGHTS} to be opened; it has none: its training did not finish an epoch; continue it with ",
+            Setting("resume"),
         )
     # First those that the end of a training removes: what is read after them has all others in any case.
     frozen = read_tensors(run / FROZEN) if (run / FROZEN).is_file() else {}

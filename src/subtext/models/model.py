@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
+from subtext.data.folders import IMAGES
 from subtext.data.inputs import Draw, Input, InputBatch, Tensors
 from subtext.errors import RequirementError
 from subtext.models.heads.gaussian import DistanceVectors, Gaussian
@@ -326,6 +327,14 @@ class Model(nn.Module):
         if isinstance(items, str | bytes | Path) or not isinstance(items, Iterable):
             raise RequirementError(f"encode needs a list of items; it got {items!r:.60}; put it in a list")
         items = list(items)
+        for item in items:
+            if item is None or isinstance(item, int | float):
+                raise RequirementError(f"encode needs texts or images; it got {item!r}; leave it out")
+            if isinstance(item, str) and _names_image(item, Path(root)):
+                raise RequirementError(
+                    f"encode reads a string as a text; {item!r} is an image here; write pathlib.Path({item!r}) for "
+                    "the image, or embed_texts for these words"
+                )
         kinds = {"texts" if isinstance(item, str) else "images" for item in items}
         if len(kinds) > 1:
             raise RequirementError(
@@ -394,6 +403,15 @@ class Model(nn.Module):
     def _device(self) -> torch.device:
         """The device of the weights; the CPU for a model without any."""
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
+
+
+def _names_image(text: str, root: Path) -> bool:
+    """Whether a text is the path of an image that is there."""
+    path = root / text.strip()
+    try:
+        return path.suffix.lower() in IMAGES and path.is_file()
+    except (OSError, ValueError):  # A long text is no path.
+        return False
 
 
 def _batches(input_spec: Input, values: Any, size: int, root: Path) -> Iterator[InputBatch]:

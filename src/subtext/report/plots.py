@@ -168,6 +168,7 @@ class Chart:
         curves: The curves, each with its name.
         log_y: Points that are not above 0 on it are left out.
         log_x: Whether an axis is logarithmic.
+        most: Largest possible value on the vertical axis, such as 100 %; None for none.
     """
 
     title: str
@@ -176,6 +177,7 @@ class Chart:
     curves: Sequence[Curve]
     log_y: bool = False
     log_x: bool = False
+    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ def charts(panels: Sequence[Chart]) -> str:
     Returns:
         An SVG document.
     """
+    from matplotlib.ticker import MaxNLocator
+
     lines = max(len(chart.curves) for chart in panels)
     figure, axes = side_by_side(len(panels), 4.2, 3.3 + 0.22 * lines)
     for chart, ax in zip(panels, axes, strict=True):
@@ -217,6 +221,8 @@ def charts(panels: Sequence[Chart]) -> str:
         ax.set_axisbelow(True)
         if chart.log_x:
             ax.set_xscale("log")
+        elif all(float(x).is_integer() for curve in chart.curves for x, _ in curve.points if math.isfinite(x)):
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))  # There is no epoch 1.25.
         if chart.log_y:
             ax.set_yscale("log")
         lines = references = points = 0
@@ -236,6 +242,9 @@ def charts(panels: Sequence[Chart]) -> str:
             )
             line.set_gid(f"curve of {chart.title}: {curve.name}")
             line.set_label(curve.name.replace("$", r"\$"))
+        bottom, top = ax.get_ylim()
+        if chart.most is not None and top > chart.most:
+            ax.set_ylim(top=chart.most + 0.03 * (chart.most - bottom))
         if points:
             ax.legend(loc="upper left", bbox_to_anchor=(0, -0.16), frameon=False)
         else:

@@ -5,6 +5,7 @@ Everything goes to standard error, so that results on standard output stay clean
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import time
@@ -88,6 +89,8 @@ def with_progress(function: Callable[P, T]) -> Callable[P, T]:
         progress: Any = kwargs.get("progress")
         if progress is not None and not callable(progress):
             raise ArgumentError(f"progress needs a function of two numbers, done and total; it got {progress!r:.60}")
+        if progress is not None:
+            _require_two_numbers(progress)
         token = _CALLED.set(progress)
         try:
             return function(*args, **kwargs)
@@ -95,6 +98,21 @@ def with_progress(function: Callable[P, T]) -> Callable[P, T]:
             _CALLED.reset(token)
 
     return called
+
+
+def _require_two_numbers(progress: Callable[..., Any]) -> None:
+    """Raise ArgumentError for a function that cannot be called with two numbers."""
+    try:
+        signature = inspect.signature(progress)
+    except ValueError:  # Some functions of C have none.
+        return
+    try:
+        signature.bind(0, 1)
+    except TypeError as error:
+        raise ArgumentError(
+            f"progress needs a function of two numbers, done and total; with two numbers, {progress!r:.60} has "
+            f"{error}; wrap it: lambda done, total: ..."
+        ) from None
 
 
 @contextmanager

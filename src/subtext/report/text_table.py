@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from subtext.text_helpers import json_text
+from subtext.text_helpers import counted, json_text
 
 Cell = str | float | int | None
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -83,6 +83,11 @@ class TableReport(Report):
     """A result that is a list of mappings, its `entries`."""
 
     entries: tuple[dict[str, Any], ...]
+
+    def __repr__(self) -> str:
+        first = self._lines()[0]
+        # A table in brackets would lose the places of its columns.
+        return f"{type(self).__name__}({counted(len(self), 'row') if isinstance(first, Table) else first})"
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from subtext.data.features import FeatureInput
 from subtext.data.languages import foreign_note, is_foreign, language_of, said_language
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
-from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
+from subtext.errors import ArgumentError, DataError, RequirementError, Setting, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
 from subtext.retrieval.condition import as_conditions, count_dates, matching, missed, named, require_dates
 from subtext.retrieval.confidence import Confidence, Judgement
@@ -161,7 +161,9 @@ class Index:
         if record is None:
             raise RequirementError(
                 f"{self.store.path} needs a sentence encoder to compare texts with texts; it has none; build it with "
-                "one (--text-encoder)"
+                "one (",
+                Setting("text_encoder"),
+                ")",
             )
         if record.of_model:
             return self._embed_texts
@@ -519,7 +521,7 @@ class Index:
         text, reads = str(query.text), self.store.manifest.languages
         language = language_of(text)
         if not is_foreign(language, reads) and reads and len(text.split()) <= _SAYS_LITTLE:
-            language = _declared_language(view, text)
+            language = _declared_language(view, text) or language
         return language if is_foreign(language, reads) else ""
 
     def _without_foreign(self, view: View, query: Query, language: str) -> tuple[Query, str]:
@@ -1007,15 +1009,15 @@ class Index:
 
 
 def _declared_language(view: View, text: str) -> str:
-    """The language that all the best texts with words of a query name in their field "language"; else "und".
+    """The language that all the best texts with words of a query name in their field "language"; else "".
 
     A word such as "Liebe" says little about its language; where every text that has it says that it is German, it is.
     """
     if view.search_words("images", text, top=1):
-        return UNKNOWN
+        return ""
     keys = [key for key, _ in view.search_words("texts", text, top=_LOOKED_AT)]
     languages = {said_language(item.metadata) for item in view.items("texts", keys)}
-    return languages.pop() if len(languages) == 1 else UNKNOWN
+    return languages.pop() if len(languages) == 1 else ""
 
 
 def _has_words(view: View, query: Query, text: str) -> bool:

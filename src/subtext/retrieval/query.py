@@ -223,8 +223,8 @@ def texts_of(queries: object) -> list[str]:
     """
     texts: list[Any] = list(queries) if isinstance(queries, Iterable) and not isinstance(queries, bytes) else [queries]
     if not texts or not all(isinstance(text, str) for text in texts):
-        wrong = next((text for text in texts if not isinstance(text, str)), "an empty list")
-        raise ArgumentError(f"text needs a query, or a list of queries; it got {wrong!r:.60}", field="text")
+        got = next((f"{text!r:.60}" for text in texts if not isinstance(text, str)), "an empty list")
+        raise ArgumentError(f"text needs a query, or a list of queries; it got {got}", field="text")
     return texts
 
 

@@ -413,7 +413,7 @@ class Ranker:
             f"{signal} {self.weights.full[signal]:.2f}" for signal in SIGNALS if signal in self.weights.full
         )
         count = f"{self.about['queries']:,} " if self.fit != "fixed weights" else ""
-        note = self.about.get("note")
+        note = self.about.get("note", "").removeprefix(f"{self.fit}: ")
         return f"{self.created}, {count}{self.fit}: {weights}{f'; {note}' if note else ''}"
 
     def to_json(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -170,7 +171,9 @@ def did_you_mean(kind: str, name: str, names: Mapping[str, object]) -> str:
         The sentence.
     """
     words = name.replace("_", " ").replace("-", " ").lower()
-    told = {key: field.help for key, field in names.items() if isinstance(field, Field) and words in field.help.lower()}
+    helps = {key: field.help for key, field in names.items() if isinstance(field, Field)}
+    # What a help text begins with is what it is about; a word further on may be anything.
+    told = {key: text for key, text in helps.items() if re.match(rf"(?:\w+ )?{re.escape(words)}\b", text.lower())}
     matches = get_close_matches(name, list(names), n=3, cutoff=0.5)
     if told and len(words) > 3 and not get_close_matches(name, list(names), n=1, cutoff=0.8):
         matches = [min(told, key=lambda key: len(told[key]))]

@@ -71,10 +71,17 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
     norms = batch_norms(setup)
     if norms and plan.grad_cache_chunk:
         raise TrainingError(
-            "gradient caching (--grad-cache-chunk) needs items that do not depend on each other; this model normalises "
-            f"over the batch while training (in {listed(norms)}); leave these norms out (vse_infinity: "
-            "--no-mlp), freeze their statistics (--backbone-norms frozen) or the encoder (--freeze-epochs -1), or "
-            "train without --grad-cache-chunk"
+            "gradient caching (",
+            Setting("grad_cache_chunk"),
+            ") needs items that do not depend on each other; this model normalises "
+            f"over the batch while training (in {listed(norms)}); leave these norms out (vse_infinity: ",
+            Setting("mlp", "False"),
+            "), freeze their statistics (",
+            Setting("backbone_norms", "frozen"),
+            ") or the encoder (",
+            Setting("freeze_epochs", "-1"),
+            "), or train without ",
+            Setting("grad_cache_chunk"),
         )
     if norms and processes.count > 1:
         notes.append(
@@ -165,5 +172,7 @@ def not_finite(train: Dataset, rows: NDArray[np.int64], *, epoch: int, batch: in
     shown = listed([f"{pair['image']} / {pair['text']}" for pair in pairs], 10)
     return TrainingError(
         f"training needs finite losses and gradients; batch {batch} of epoch {epoch} gave one that is not, and nothing "
-        f"was saved after it; lower --lr, or look at its pairs{names_file}: {shown}"
+        "was saved after it; lower ",
+        Setting("lr"),
+        f", or look at its pairs{names_file}: {shown}",
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.data.atomic import written_to
 from subtext.data.dataset import frame
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.models.checkpoint import load_record
 from subtext.report.plots import Chart, Curve, Plot, charts
 from subtext.report.progress import Estimate
@@ -62,7 +62,8 @@ class Journal:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as problem:
                 raise RequirementError(
-                    f"--tensorboard needs the package tensorboard; it is not installed; {install_hint('tensorboard')}"
+                    Setting("tensorboard"),
+                    f" needs the package tensorboard; it is not installed; {install_hint('tensorboard')}",
                 ) from problem
             self._board = SummaryWriter(str(run / BOARD), purge_step=step or None)
 
@@ -155,7 +156,9 @@ class History(TableReport):
         ]
         panels = [Chart("loss", "epoch", "mean over the epoch", [Curve("training", losses)])]
         panels += (
-            [Chart("recall@10", "epoch", "per cent of queries", recalls)] if any(c.points for c in recalls) else []
+            [Chart("recall@10", "epoch", "per cent of queries", recalls, most=100)]
+            if any(c.points for c in recalls)
+            else []
         )
         return Plot(charts(panels))
 

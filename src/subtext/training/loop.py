@@ -97,15 +97,15 @@ def fit(
         CheckpointError: For a folder that is not empty when not resuming, when what is resumed was another training,
             when another training writes there, and when the folder is renamed, removed or replaced meanwhile.
         OutputError: If the folder cannot be written.
-        TrainingError: If it cannot be trained by this plan, and if a loss or gradient is not finite, the last
-            checkpoint staying as it is.
+        TrainingError: If it cannot be trained by this plan, and if a loss or gradient is not finite or a process of
+            several is lost, the last checkpoint staying as it is.
     """
     processes = Processes(run.device)
     start = prepared(setup, train, val, record=record, run=run, device=processes.device)
     setup, record, notes = start.setup, start.record, list(start.notes)
     extras, banks = start.extras, start.banks
     # The caller's random numbers stay as they were.
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with processes.together(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         earlier = start_run(out, record, resume=run.resume)
         processes.wait()  # Until all have looked: the first one writes from here on.
         if earlier is None or earlier.status != "finished":

@@ -6,13 +6,15 @@ gather's backward pass sums, at each embedding's own process, the gradients that
 processes of the weights' gradients is then the gradient that one process would have had. A batch norm in training sees
 its own process's share alone: only without one, or with it frozen, are several processes equal to one.
 
-`accelerate launch` sets the processes up. The weights' gradients are summed here, in one flat tensor, rather than by
-DistributedDataParallel: that cannot see gradient caching's second pass, nor weights that begin to learn half-way.
+`torchrun` or `accelerate launch` sets the processes up. The weights' gradients are summed here, in one flat tensor,
+rather than by DistributedDataParallel: that cannot see gradient caching's second pass, nor weights that begin to learn
+half-way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
 from typing import Any
@@ -24,7 +26,7 @@ from accelerate.utils import parse_flag_from_env
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
-from subtext.errors import TrainingError
+from subtext.errors import Setting, SubtextError, TrainingError
 from subtext.objectives.scene import Groups
 
 PATIENCE = timedelta(hours=2)
@@ -70,7 +72,9 @@ class Processes:
         except RuntimeError as problem:
             raise TrainingError(f"device needs auto, cpu, cuda or mps; it got '{device}'") from problem
         if target.type == "cuda" and not torch.cuda.is_available():
-            raise TrainingError(f"device '{device}' needs a GPU that PyTorch can use; there is none; use --device cpu")
+            raise TrainingError(
+                f"device '{device}' needs a GPU that PyTorch can use; there is none; use ", Setting("device", "cpu")
+            )
         state = PartialState(cpu=target.type == "cpu", timeout=PATIENCE)
         self.rank = int(state.process_index)
         self.count = int(state.num_processes)
@@ -82,6 +86,26 @@ class Processes:
     def first(self) -> bool:
         """Whether this process writes and speaks for all."""
         return self.rank == 0
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Say in one sentence that another process ended; torch's errors of a lost connection do not.
+
+        Raises:
+            TrainingError: If a process is lost within the block.
+        """
+        try:
+            yield
+        except RuntimeError as problem:
+            lost = isinstance(problem, dist.DistError) or any(name in str(problem).lower() for name in ("gloo", "nccl"))
+            if self.count == 1 or isinstance(problem, SubtextError) or not lost:
+                raise
+            raise TrainingError(
+                f"process {self.rank + 1} of {self.count} lost another one, which says why it ended; start all of them "
+                "again with ",
+                Setting("resume"),
+                ": the training goes on from its last checkpoint",
+            ) from problem
 
     def wait(self) -> None:
         """Wait until all processes are here."""

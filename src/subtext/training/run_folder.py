@@ -32,7 +32,7 @@ from subtext.data.atomic import write_text, written_to
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.folder_handle import FolderHandle
 from subtext.data.locks import acquire
-from subtext.errors import CheckpointError, SubtextError
+from subtext.errors import CheckpointError, Setting, SubtextError
 from subtext.evaluation import Result
 from subtext.models.checkpoint import (
     ASSETS,
@@ -82,7 +82,9 @@ class OpenedFolder(FolderHandle):
             now = "something else is there now" if os.path.lexists(self._absolute) else "nothing is there now"
             raise CheckpointError(
                 f"{self.path} needs to stay at its path while it trains; it was renamed or removed, and {now}, which "
-                "stays as it is; if the run was renamed, go on with --resume and its new path"
+                "stays as it is; if the run was renamed, go on with ",
+                Setting("resume"),
+                " and its new path",
             )
 
 
@@ -100,7 +102,8 @@ def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
         The folder. Errors of the block name it by its path, and say so where it was renamed, removed or replaced.
 
     Raises:
-        CheckpointError: If another training is writing there, and if the folder does not stay at its path.
+        CheckpointError: If another training is writing there, if the folder does not stay at its path, and if a process
+            of several does not see it.
         OutputError: If the folder cannot be written, or its disk has no locks.
     """
     busy, lock = "", -1
@@ -117,6 +120,13 @@ def opened_folder(path: Path, processes: Processes) -> Iterator[OpenedFolder]:
         raise failed or CheckpointError(
             f"{path} takes one training at a time; {busy or 'another process is writing'}; wait until it is done, or "
             "train in another folder"
+        )
+    if not processes.first and not (path / LOCK).exists():
+        raise CheckpointError(
+            f"process {processes.rank + 1} of {processes.count} needs {path}, where the first process writes, and does "
+            "not see its files; give ",
+            Setting("out"),
+            " a folder on a disk that all machines share",
         )
     opened = OpenedFolder(path)
     try:
@@ -208,22 +218,27 @@ def start_run(out: Path, record: Record, *, resume: bool) -> Record | None:
     if not out.exists() or (out.is_dir() and all(path.name == LOCK for path in out.iterdir())):
         return None
     if not out.is_dir():
-        raise CheckpointError(f"--out needs a folder; {out} is a file; name another")
+        raise CheckpointError(Setting("out"), f" needs a folder; {out} is a file; name another")
     if not resume:
         raise CheckpointError(
-            f"--out needs a new or an empty folder; {out} holds something; name another, or go on with --resume"
+            Setting("out"),
+            f" needs a new or an empty folder; {out} holds something; name another, or go on with ",
+            Setting("resume"),
         )
     if not (out / RECORD).is_file():
         if any(path.name != CACHE and not path.name.startswith(".") for path in out.iterdir()):
-            raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
+            raise CheckpointError(
+                Setting("resume"), f" needs a run or an empty folder; {out} holds other things and no {RECORD}"
+            )
         return None
     earlier = load_record(out)
     require_same_draws([(str(out), earlier.draws), ("what --resume trains", record.draws)], CheckpointError)
     if differences := earlier.differences(record):
         raise CheckpointError(
-            f"--resume needs the training that {out} began; this one differs in "
+            Setting("resume"),
+            f" needs the training that {out} began; this one differs in "
             f"{listed(differences, 5, conjunction=', and')} (there -> here); give the same options, or train in a new "
-            "folder"
+            "folder",
         )
     return earlier
 

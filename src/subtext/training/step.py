@@ -28,7 +28,7 @@ from subtext.core import Embeddings, Epoch, Scene
 from subtext.data.batches import epoch_batches, item_batch
 from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Draw, Tensors
-from subtext.errors import TrainingError
+from subtext.errors import Setting, TrainingError
 from subtext.models.model import Branch, Model
 from subtext.objectives.objective import Objective
 from subtext.objectives.scene import Grouped, Groups, Positives, Relevance, compose
@@ -308,7 +308,8 @@ def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: 
     if not usable:
         raise TrainingError(
             f"training needs batches of {least} pairs or more, since what is wrong is learnt from other pairs; it got "
-            f"{len(pairs.links)} pairs in batches of {plan.batch_size}; give more data or a larger --batch-size"
+            f"{len(pairs.links)} pairs in batches of {plan.batch_size}; give more data or a larger ",
+            Setting("batch_size"),
         )
     return usable
 

@@ -58,7 +58,7 @@ def test_info_describes_index(place: tuple[str, Path]) -> None:
 
 def test_verify_reports_damage(place: tuple[str, Path]) -> None:
     with Database(place[0]).writing("test") as writer:
-        writer.connection.execute("DELETE FROM items WHERE id = 'pink' AND side = 0")
+        writer.tables.run("DELETE FROM items WHERE id = 'pink' AND side = 0")
     answer = call("index", "verify", place[0], code=1).stdout
     assert "items: has 11 of 12 images" in answer and "s3cret" not in answer
     assert json.loads(call("index", "verify", place[0], "--json", code=1).stdout)["intact"] is False

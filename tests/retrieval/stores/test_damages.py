@@ -221,7 +221,7 @@ def damaged(store_kind: str, intact: Store, tmp_path: Path) -> Callable[[Any], l
     def in_database(statements: str) -> list[str]:
         assert isinstance(intact, Database)
         with connect_index(intact.address, write=True) as connection, connection.transaction(force_rollback=True):
-            connection.execute("SET session_replication_role TO replica")
+            connection.execute("SET LOCAL search_path TO intact, public; SET session_replication_role TO replica")
             connection.execute(statements)
             connection.execute("SET session_replication_role TO origin")
             return found_in(intact, connection)

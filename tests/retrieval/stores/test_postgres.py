@@ -79,8 +79,9 @@ def test_large_side_uses_graph_index(walked: Database) -> None:
     with walked.reading() as view:
         shelf = view.sides["images"]
         assert shelf.graph and shelf.unindexed == 0 and view.sides["texts"].graph is None
-        last = shelf.graph[0]
-        steps = f"EXPLAIN SELECT key FROM images_vectors WHERE key <= {last} ORDER BY vector <#> %s LIMIT 5"
+        last = shelf.graph.last
+        order = "(vector::halfvec(8)) <#> %s::halfvec(8)"
+        steps = f"EXPLAIN SELECT key FROM walked.images_vectors WHERE key <= {last} ORDER BY {order} LIMIT 5"
         plan = " ".join(line for (line,) in view.tables.connection.execute(steps, (QUERIES[0, 0],)))
         assert "images_graph" in plan, plan
         exact = shelf.nearest(QUERIES, top=10, exact=True)
@@ -183,11 +184,11 @@ def test_interrupted_change_is_rolled_back(place: Database) -> None:
     with pytest.raises(IndexMovedError, match="no change is half kept"), place.writing("add") as writer:
         writer.put(stored_items.images(range(40, 50)))
         with writer.changing():
-            writer.connection.execute("DELETE FROM items WHERE side = 0")
+            writer.tables.run("DELETE FROM items WHERE side = 0")
             number = writer.connection.info.backend_pid
             with connect_index(place.address, write=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s)", (number,))
-            writer.connection.execute("SELECT count(*) FROM items")
+            writer.tables.run("SELECT count(*) FROM items")
     assert place.counts == {"images": 50, "texts": 60} and damage(place) == []
 
 
@@ -216,7 +217,7 @@ def test_acknowledged_changes_survive_server_crash(server: Server, place: Databa
 def test_state_of_other_format_raises(server: Server) -> None:
     store = stored_items.made(server.address("early"))
     with store.writing("add") as writer:
-        writer.connection.execute("UPDATE state SET value = 2 WHERE name = 'format'")
+        writer.tables.run("UPDATE state SET value = 2 WHERE name = 'format'")
     with pytest.raises(SearchIndexError, match=r"was made by an earlier Subtext, .* with `subtext index build`"):
         Database(store.address)
 
@@ -224,7 +225,7 @@ def test_state_of_other_format_raises(server: Server) -> None:
 def test_index_moved_to_other_model_raises(place: Database) -> None:
     with place.writing("add") as writer:
         other = replace(stored_items.manifest(), fingerprint="e" * 32).to_json()
-        writer.connection.execute("UPDATE manifest SET json = %s", (other,))
+        writer.tables.run("UPDATE manifest SET json = ?", other)
         with pytest.raises(SearchIndexError, match="replaced by another index, or moved to another model"):
             writer.put(stored_items.images(range(90, 91)))
     with (
@@ -244,7 +245,7 @@ def test_damage_is_reported(place: Database) -> None:
             "DELETE FROM items WHERE id = 't9'",
             "UPDATE items SET metadata = '[1]' WHERE id = 'p8'",
         ):
-            writer.connection.execute(statement)
+            writer.tables.run(statement)
     told = "\n".join(f"{each.where}: {each.what}" for each in damage(place))
     for wanted in (
         "items: 1 item changed or damaged: images/'p8'",
@@ -278,7 +279,7 @@ def test_calibration_is_stored(place: Database) -> None:
     store_calibration(place, found, "<svg/>")
     assert stored_items.calibration_mark(place) > before
     with place.writing("add") as writer:
-        writer.connection.execute("UPDATE kept SET value = replace(value, '0.5', '0.6') WHERE name = 'calibration'")
+        writer.tables.run("UPDATE kept SET value = replace(value, '0.5', '0.6') WHERE name = 'calibration'")
     assert [each.where for each in damage(place)] == ["calibration", "kept"]
 
 
@@ -301,7 +302,7 @@ def test_password_is_never_shown(server: Server, place: Database) -> None:
         assert problem.value.__cause__ is None and (problem.value.__suppress_context__ or not problem.value.__context__)
     with place.reading() as view:
         for table in ("manifest", "jobs", "kept", "state"):
-            told += [str(row) for row in view.tables.connection.execute(f"SELECT * FROM {table}")]  # type: ignore[arg-type]
+            told += [str(row) for row in view.tables.run(f"SELECT * FROM {table}")]
     for text in told:
         assert "s3cret" not in text and "of%3Fthe" not in text and "of?the" not in text, text
     assert Address.parse(server.address("own")).without_secrets(f"x {database.PASSWORD} y") == "x *** y"
@@ -348,7 +349,7 @@ def test_widest_vectors_are_stored_inline(server: Server) -> None:
     with store.writing("add") as writer:
         writer.put(Change("images", [stored_items.picture(number) for number in range(20)], vectors))
         assert "a graph of images was built" in writer.compact()
-        outside = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'images_vectors'::regclass"
+        outside = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'wide.images_vectors'::regclass"
         assert writer.connection.execute(outside).fetchone() == (0,)
     with store.reading() as view:
         assert [hits.keys[0] for hits in view.nearest("images", vectors, top=1)] == list(range(1, 21))
@@ -365,14 +366,14 @@ def test_missing_pgvector_raises(server: Server) -> None:
 
 def test_reader_waiting_for_move_holds_no_lock(place: Database) -> None:
     with connect_index(place.address, write=True) as mover, mover.transaction():
-        mover.execute("LOCK TABLE state IN ACCESS EXCLUSIVE MODE")
+        mover.execute("LOCK TABLE own.state IN ACCESS EXCLUSIVE MODE")
         reader = threading.Thread(target=lambda: place.counts)
         reader.start()
         until = time.monotonic() + 30
         while mover.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
             assert time.monotonic() < until
             time.sleep(0.01)
-        mover.execute("LOCK TABLE manifest, items, images_vectors IN ACCESS EXCLUSIVE MODE NOWAIT")
+        mover.execute("LOCK TABLE own.manifest, own.items, own.images_vectors IN ACCESS EXCLUSIVE MODE NOWAIT")
     reader.join()
 
 
@@ -488,7 +489,7 @@ def test_hanging_server_ends_in_one_sentence(server: Server, shared: Database, m
         os.kill(stopped, signal.SIGCONT)
         with pytest.raises(IndexMovedError, match="it said nothing for 1 s"), writer.changing():
             stopped = _stopped(writer.connection)
-            writer.connection.execute("DELETE FROM items")
+            writer.tables.run("DELETE FROM items")
         os.kill(stopped, signal.SIGCONT)
     assert place.counts["images"] == 9 and damage(place) == []
     place.remove()
@@ -501,7 +502,7 @@ def test_slow_statement_ends_in_one_sentence(server: Server, shared: Database) -
         view.tables.run("SELECT pg_sleep(5)")
     assert store.counts["images"] == 40
     for write, seconds in ((False, postgres.READ_SECONDS), (True, postgres.WRITE_SECONDS)):
-        with connect_index(shared.address, write=write) as connection:
+        with connect_index(shared.address, write=write) as connection, connection.transaction():
             limit = connection.execute("SELECT setting::int FROM pg_settings WHERE name = 'statement_timeout'")
             assert limit.fetchone() == (1000 * seconds,) and connection.silence == seconds + postgres.PROBE
 
@@ -577,17 +578,17 @@ def test_full_disk_of_the_server_keeps_what_stood_there(place: Database) -> None
     before = damage(place), place.counts
     for table in ("items", "facets", "images_vectors", "links", "forgotten", "kept"):
         statement = (
-            "CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+            "CREATE OR REPLACE FUNCTION own.full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
             "'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END $$; "
-            f"CREATE TRIGGER full_disk BEFORE INSERT ON {table} EXECUTE FUNCTION full_disk()"
+            f"CREATE TRIGGER full_disk BEFORE INSERT ON own.{table} EXECUTE FUNCTION own.full_disk()"
         )
         with place.writing("add") as writer:
-            writer.connection.execute(statement)
+            writer.tables.run(statement)
             with pytest.raises(OutputError, match="the server has none: could not extend file"):
                 writer.apply(replace(stored_items.images(range(40, 44)), documents={"other": "x"}))
                 writer.put(stored_items.texts(range(60, 64)))
                 writer.delete("images", ["p1"])
-            writer.connection.execute(f"DROP TRIGGER full_disk ON {table}; DROP FUNCTION full_disk")
+            writer.connection.execute(f"DROP TRIGGER full_disk ON own.{table}; DROP FUNCTION own.full_disk")
         with place.writing("delete") as writer:
             writer.delete("images", [f"p{number}" for number in range(40, 44)], remember=False)
             writer.delete("texts", [f"t{number}" for number in range(60, 64)], remember=False)
@@ -676,7 +677,7 @@ def test_password_of_any_signs_is_in_no_message(password: str, capsys: pytest.Ca
 @pytest.mark.parametrize("name", ['x"; DROP SCHEMA own CASCADE; --', "shared", "moving", "moving " + "0" * 33])
 def test_move_of_another_name_is_not_touched(place: Database, shared: Database, name: str) -> None:
     with connect_index(place.address, write=True) as connection:
-        connection.execute("UPDATE manifest SET moving = %s", (name,))
+        connection.execute("UPDATE own.manifest SET moving = %s", (name,))
     for use in (place.pending_move, place.remove, lambda: place.counts):
         with pytest.raises(SearchIndexError, match="needs to name the schema of an unfinished move as Subtext does"):
             use()

@@ -333,7 +333,9 @@ def add_to_index(
             if job.source and job.source.get("data") and job.verb in ("build", "add")
         ]
         if not jobs:
-            raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
+            raise RequirementError(
+                "an add needs a data set (", Setting("data"), "); no interrupted add can be resumed here"
+            )
         name, recorded = jobs[-1]
         sources, split = DataConfig.from_json(recorded), recorded.get("split") or "all"
     work = replace(work, sources=_as_first_read(store, sources), split=split)
@@ -571,7 +573,9 @@ def move_index(
     if new is None or (missing and not drop_missing):
         raise RequirementError(
             f"a move embeds the data of the index again; {counted(missing, 'item')} of {store.path} are in no data set "
-            "that it was made of; add them again from one, or drop them (--drop-missing)"
+            "that it was made of; add them again from one, or drop them (",
+            Setting("drop_missing"),
+            ")",
         )
     with new.writing("move") as writer:
         copy_lists(store, writer)
@@ -587,8 +591,9 @@ def move_index(
         if sums < 0 or any(line.better == "second" for line in compared.lines):
             raise RequirementError(
                 f"a move needs a model that is not worse on held-out pairs; {work.model.label} is, and {store.path} "
-                "keeps the old one; train longer, or insist: the same command with --even-if-worse embeds nothing "
-                f"again\n{table}"
+                "keeps the old one; train longer, or insist: the same command with ",
+                Setting("even_if_worse"),
+                f" embeds nothing again\n{table}",
             )
     return replace(_change(store.replace_with(new, since=since), "move", None, run=work.model.label), compared=table)
 
@@ -894,7 +899,9 @@ def _update(
     steps, former = _steps(store, work)
     if not steps:
         raise RequirementError(
-            f"{store.path} was made of no file that could be read again; name its data (--data), or use add or delete"
+            f"{store.path} was made of no file that could be read again; name its data (",
+            Setting("data"),
+            "), or use add or delete",
         )
     with store.reading() as view:
         jobs = journal(view)
@@ -1210,7 +1217,9 @@ def _steps(
     if is_new and len(paths) > 1:
         raise RequirementError(
             f"{store.path} needs one of its data sets, {', '.join(map(str, paths))}; it got another, "
-            f"{work.sources.name}; add that (subtext index add), or leave --data out, which reads all of them"
+            f"{work.sources.name}; add that (subtext index add), or leave ",
+            Setting("data"),
+            " out, which reads all of them",
         )
     steps = [] if paths or not is_new else [(work.sources, work.split or "all")]
     for earlier, split, path in recorded:
@@ -1414,8 +1423,11 @@ def import_index(
         if store.manifest.fingerprint != manifest.fingerprint:
             raise SearchIndexError(
                 f"{store.path} needs vectors of the model that made it ({store.manifest.fingerprint[:12]}); these are "
-                f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run) or model (--model), or a "
-                "new folder"
+                f"said to be of another ({manifest.fingerprint[:12]}); name its run (",
+                Setting("run"),
+                ") or model (",
+                Setting("model"),
+                "), or a new folder",
             )
         require_same_encoder(store, text_encoder)
     else:
@@ -1638,7 +1650,11 @@ def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, nam
     if made.shape[2] != width:
         raise DataError(
             f"{file} needs vectors of {named.label}, which have {made.shape[2]} numbers; these have {width}; name the "
-            "model that made them (--run or --model)"
+            "model that made them (",
+            Setting("run"),
+            " or ",
+            Setting("model"),
+            ")",
         )
     if not known:
         return
@@ -1646,14 +1662,24 @@ def _require_model(content: VectorFile, model: Model, pairs: Dataset | None, nam
     if stored.shape != made.shape:
         raise DataError(
             f"{file} needs vectors of {named.label}, {made.shape[1]} for each text; it has {stored.shape[1]}; name the "
-            "model that made them (--run or --model)"
+            "model that made them (",
+            Setting("run"),
+            " or ",
+            Setting("model"),
+            ")",
         )
     lengths = np.linalg.norm(stored, axis=2) * np.linalg.norm(made, axis=2)
     cosines = np.median((stored * made).sum(axis=2) / np.maximum(lengths, np.finfo(np.float32).tiny))
     if not cosines >= ALIKE:
         raise DataError(
             f"{file} needs vectors of {named.label}; those of the first texts are others than it gives (a cosine of "
-            f"{cosines:.2f}); name the model that made them (--run or --model), and its prompt (--text-prompt)"
+            f"{cosines:.2f}); name the model that made them (",
+            Setting("run"),
+            " or ",
+            Setting("model"),
+            "), and its prompt (",
+            Setting("text_prompt"),
+            ")",
         )
 
 

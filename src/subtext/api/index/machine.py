@@ -10,7 +10,7 @@ from subtext.api.index.build import refresh_spaces
 from subtext.api.index.maintain import IndexReport
 from subtext.api.load import ModelSource
 from subtext.api.options import DEFAULTS, AnyPath, Device, IndexArgument, IndexPretrained, IndexRun, Quiet
-from subtext.errors import DataError
+from subtext.errors import DataError, Setting
 from subtext.report.progress import meter, say
 from subtext.settings import Flag, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, listed
@@ -86,7 +86,9 @@ def add_machine_texts(
         raise DataError(
             f"{file} needs images of {store.path}, by id, path or file name; it has {counted(len(named), 'image')} "
             f"with texts, and the index none of them (first: {next(iter(named), '-')!r}); name the columns "
-            "(--columns image=...,text=...)"
+            "(",
+            Setting("columns", "image=...,text=..."),
+            ")",
         )
     embedder = _embedder(store, run, model, device)
     added, done = 0, 0

@@ -15,7 +15,7 @@ from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_sub
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
-from subtext.errors import DataError, RequirementError, SearchIndexError
+from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
 from subtext.report.text_table import Report, table
 from subtext.settings import Flag, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, size
@@ -239,7 +239,9 @@ def delete_from_index(
             ) from problem
         names += [line for line in lines if line.strip()]
     if not names and not where:
-        raise RequirementError("a deletion needs ids, a file of them (--ids-from), or a condition (--where)")
+        raise RequirementError(
+            "a deletion needs ids, a file of them (", Setting("ids_from"), "), or a condition (", Setting("where"), ")"
+        )
     conditions = [parse(text) for text in where]
     # The journal knows the request by a digest, as it must not keep the ids of deleted items.
     request = json.dumps([side, sorted(names), list(where), keep_texts]).encode()
@@ -295,8 +297,8 @@ def compact_index(
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
     With more than 200,000 vectors per modality, a query searches only some lists. Their number is chosen for a measured
-    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on; in LanceDB, an IVF index from
-    50,000 on.
+    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on, and its candidates are chosen
+    likewise (m, ef_search and graph in the address change it); in LanceDB, an IVF index from 50,000 on.
 
     Args:
         index: Folder of an index, or its address.
@@ -782,14 +784,18 @@ def _require_unseen(opened: LoadedRun, sources: DataConfig) -> None:
     if record is None:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and nothing here records what "
-            "a pretrained model was trained on; give pairs of your own archive, and skip this check (--skip-leak-check)"
+            "a pretrained model was trained on; give pairs of your own archive, and skip this check (",
+            Setting("skip_leak_check"),
+            ")",
         )
     try:
         dataset = read_data_of_run(record, sources)
     except (DataError, RequirementError) as problem:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and the run's own data "
-            f"cannot be read ({problem}); put it back, or skip this check (--skip-leak-check)"
+            f"cannot be read ({problem}); put it back, or skip this check (",
+            Setting("skip_leak_check"),
+            ")",
         ) from problem
     for split in (record.data.train_split, record.data.val_split):
         if split is None or (split != "all" and split not in dataset.counts()):

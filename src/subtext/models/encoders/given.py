@@ -24,7 +24,7 @@ class Given(Pretrained):
         example: Tensors of one item, from which the widths are measured.
 
     Attributes:
-        parts_width: E of parts (N P E); None for vectors alone.
+        parts_width: E of parts (N P E); vectors alone are one part each.
         pooled_width: G of vectors (N G).
 
     Raises:
@@ -59,8 +59,8 @@ class Given(Pretrained):
                 field=option,
             ) from error
         self.train(learning)
-        self.parts_width = None if encoded.parts is None else encoded.parts.shape[-1]
-        assert encoded.pooled is not None
+        assert encoded.parts is not None and encoded.pooled is not None
+        self.parts_width = int(encoded.parts.shape[-1])
         self.pooled_width = int(encoded.pooled.shape[-1])
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
@@ -70,7 +70,7 @@ class Given(Pretrained):
             inputs: "pixels", "strings", or what a tokeniser returned, under names that begin with "given.".
 
         Returns:
-            Pooled vectors (N G), and parts (N P E) where the module gives these.
+            Pooled vectors (N G), and parts (N P E); of a module that returns vectors alone, these are the only part.
         """
         mask = None
         if STRINGS in inputs:
@@ -97,8 +97,8 @@ class Given(Pretrained):
                 f"returned {got}",
                 field=self.option,
             )
-        if output.ndim == 2:
-            return Encoded(pooled=output)
+        if output.ndim == 2:  # As pooled features: models that compare parts compare the only one.
+            return Encoded(parts=output[:, None], pooled=output)
         if mask is None or mask.shape != output.shape[:2]:
             return Encoded(parts=output, pooled=output.mean(dim=1) if pooled is None else pooled)
         is_part = mask.bool()

@@ -855,8 +855,9 @@ class FolderWriter(SqlWriter):
             self.tables.empty_log()
             self._remove_unnamed()
         old = sum(len(segments[side].segments) for side in sides)
-        deleted = counted(sum(len(segments[side].deleted) for side in sides), "deleted item")
-        lines = [f"{counted(old, 'segment')} became {len(sides)}, vectors of {deleted} removed"]
+        # An image has vectors of its own, of its texts, of their sentences, and of its neighbours.
+        unused = counted(sum(len(segments[side].deleted) for side in sides), "vector")
+        lines = [f"{counted(old, 'segment')} became {len(sides)}, {unused} of deleted or changed items removed"]
         for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
             figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
             lines.append(f"{SPACES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")

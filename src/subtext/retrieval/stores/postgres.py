@@ -4,11 +4,15 @@ NAME.manifest        model and its fingerprint, width, where items came from
 NAME.items, links, facets                                    what is in the index; every change is one transaction
 NAME.images_vectors, texts_vectors, sentences_vectors, neighbours_vectors    a table a space, each of its own width
 NAME.jobs, forgotten, kept, state                            journal, hashes of deleted items, documents, numbers
-NAME.images_graph, texts_graph    HNSW indexes of the vectors of large sides; a graph that was replaced ends in _before
+NAME.images_graph, texts_graph    HNSW indexes of the vectors of large sides; one that is not yet in use is named _next,
+                             and one that was replaced _before
 
 A reader sees one moment (a transaction of REPEATABLE READ), however much is changed meanwhile. Any number of processes
 may write at once. They embed side by side and take turns for their changes: each change begins by counting it, and
 locks that one row until it is committed.
+
+Nothing is set for longer than a transaction, and names are written with their schema: behind a pooler in transaction
+mode each transaction, and each statement by itself, may be on another connection to the server, which it shares.
 
 Names of tables are looked up for each statement, also inside a transaction, and a schema can be renamed at any time. So
 every transaction compares at its end the table that its state was read from with that which has the name now; a change
@@ -48,20 +52,23 @@ from urllib.parse import parse_qsl, quote, urlencode
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
-from pgvector.psycopg import register_vector
-from psycopg import IsolationLevel, errors
+from pgvector.psycopg.vector import register_vector_info
+from psycopg import IsolationLevel, Transaction, errors
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
+from psycopg.types import TypeInfo
 
 from subtext.errors import OutputError, SearchIndexError, SubtextError
-from subtext.retrieval.ann import rescore_top_k
+from subtext.ops import draw
+from subtext.retrieval import ann
 from subtext.retrieval.index_files import json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets, item_words
 from subtext.retrieval.stores.item import (
+    DERIVED,
     SIDES,
     SPACES,
     Applied,
@@ -100,15 +107,26 @@ ROWS = 2000
 """Rows that `verify` reads at a time."""
 FEW = 200
 """Items whose words are compared at a time: more of them may need space on the server's disk."""
-MOST = 24
-"""Connections of one process at a time: a Subtext server has a hundred threads, and PostgreSQL by default a hundred
-connections for all its clients."""
+NUMBERS: Mapping[str, tuple[int, int]] = {"connections": (1, 1000), "ef_search": (1, 1000), "m": (2, 100)}
+"""Least and greatest value of the numbers that an address may have beside the parameters of libpq."""
+CONNECTIONS = 24
+"""Connections of one process at a time by default: a Subtext server has a hundred threads, and PostgreSQL by default a
+hundred connections for all its clients."""
 WIDEST = 2000
 """Width up to which pgvector makes graphs of vectors; so wide a vector just fits into its row."""
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
-EF_SEARCH, MAX_EF_SEARCH = 200, 1000
-"""Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
+EF_SEARCH, M = 200, 16
+"""The fewest candidates of a graph search (hnsw.ef_search) unless an address names fewer, and links of a vector in the
+graph by default: more find more, and take longer."""
+NUMBERS_OF_GRAPHS = ("halfvec", "vector")
+"""pgvector's types of the numbers in a graph, 16 and 32 bits; the first one by default. The tables have 32 bits."""
+HALF = 65504.0
+"""The greatest number of 16 bits."""
+CONSTRUCTION = 64
+"""Candidates of a vector while the graph is built: pgvector's default, and at least twice the links."""
+HELD_OUT = 64
+"""Vectors of each side that the recall of a graph is measured with."""
 READ_SECONDS, WRITE_SECONDS, PROBE = 20, 600, 5
 """Seconds that a statement of a reader, and of a writer or of `verify`, may take by default; and that an idle
 connection has to say that it lives, or a server to end a statement that took too long. A Subtext server gives an answer
@@ -134,6 +152,7 @@ _CHECKED = "SELECT key, id, path, text, metadata, vectors_digest, folded_id FROM
 _MOVING = re.compile(r"moving [0-9a-f]{32}")
 """The schema of a move: a name that no address can have."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+_WHOLE = re.compile(r"[0-9]{1,9}")
 _PATIENCE = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
@@ -150,6 +169,10 @@ _TABLES = (
     "state",
     "manifest",
 )
+_NAMED = re.compile(rf"\b(FROM|JOIN|INTO|UPDATE|COPY) ({'|'.join(_TABLES)})\b")
+"""A table in a statement."""
+_TOO_MANY = re.compile("too many (clients|connections)|connection slots|no more connections")
+"""What PostgreSQL and PgBouncer say of their limits, in English; in another language the advice is more general."""
 _SECRET = ("password", "sslpassword", "passfile", "service", "servicefile", "sslkey", "oauth_client_secret")
 
 
@@ -160,16 +183,24 @@ class Address:
     Attributes:
         name: Of the index, which is the PostgreSQL schema that its tables lie in.
         parameters: What libpq connects by, a password among them: never shown.
+        connections: Connections of this process at a time, 1 or more.
+        ef_search: Candidates of a search of the graph, from 1 to 1000; None for those that the graph was measured with.
+        m: Links of a vector in a graph that is built, from 2 to 100; None for those that it has, or `M`.
+        graph: Type of the numbers in a graph that is built, one of `NUMBERS_OF_GRAPHS`; None for that of the graph.
     """
 
     name: str
     parameters: Mapping[str, Any] = field(repr=False)
+    connections: int = CONNECTIONS
+    ef_search: int | None = None
+    m: int | None = None
+    graph: str | None = None
 
     @staticmethod
     def parse(location: str | Address) -> Address:
         """The address of `postgresql://USER@HOST:PORT/DATABASE?index=NAME`; all of libpq's parameters are understood.
 
-        It is the index "subtext" where it names none.
+        It is the index "subtext" where it names none. The numbers of `NUMBERS`, and `graph`, may be beside it.
 
         Args:
             location: Address of an index, or one that is parsed already.
@@ -185,7 +216,8 @@ class Address:
         parts = take_apart(location)
         pairs = [] if parts is None else parse_qsl(parts.query, keep_blank_values=True)
         name = dict(pairs).get("index", "subtext")
-        for_server = urlencode([(key, value) for key, value in pairs if key != "index"], quote_via=quote)
+        others = [(key, value) for key, value in pairs if key not in ("index", "graph", *NUMBERS)]
+        for_server = urlencode(others, quote_via=quote)
         parameters = None
         if parts is not None:
             # What libpq says of an address that it cannot read may be a part of the password.
@@ -196,14 +228,31 @@ class Address:
                 "an index in PostgreSQL needs an address of the form "
                 "postgresql://USER@HOST:PORT/DATABASE?index=NAME; this one cannot be read (it is not repeated, as a "
                 "password may be in it); write a password's signs other than letters and digits as %XX, or give it as "
-                "PGPASSWORD"
+                f"PGPASSWORD; further parameters are graph, {', '.join(NUMBERS)}, and those of libpq"
             )
         if not _NAME.fullmatch(name) or name.startswith("pg_") or name in ("public", "information_schema"):
             raise SearchIndexError(
                 "an index in PostgreSQL needs a name of letters, digits, _ and -, of at most 63, and not one of "
                 f"PostgreSQL's own; it got {name!r}; name it by index=NAME at the end of the address"
             )
-        return Address(name, {**_PATIENCE, "application_name": "subtext", **parameters, "client_encoding": "UTF8"})
+        numbers = dict[str, int]()
+        for key, (least, greatest) in NUMBERS.items():
+            text = dict(pairs).get(key)
+            if text is not None:
+                numbers[key] = int(text) if _WHOLE.fullmatch(text) else -1
+                if not least <= numbers[key] <= greatest:
+                    raise SearchIndexError(
+                        f"an index in PostgreSQL needs {key} as a whole number from {least:,} to {greatest:,}; its "
+                        f"address has {key}={text[:80]}; change or remove it"
+                    )
+        own = {**_PATIENCE, "application_name": "subtext", **parameters, "client_encoding": "UTF8"}
+        graph = dict(pairs).get("graph")
+        if graph is not None and graph not in NUMBERS_OF_GRAPHS:
+            raise SearchIndexError(
+                f"an index in PostgreSQL needs graph as {' or '.join(NUMBERS_OF_GRAPHS)}; its address has "
+                f"graph={graph[:80]}; change or remove it"
+            )
+        return Address(name, own, **numbers, graph=graph)
 
     def __str__(self) -> str:
         """The address without anything secret: user, host, port, database, and name."""
@@ -239,9 +288,31 @@ class DatabaseConnection(psycopg.Connection[tuple[Any, ...]]):
 
     Attributes:
         silence: Seconds without a byte from the server, after which it counts as gone.
+        settings: Statements that each transaction begins with.
+        vector_schema: The schema that pgvector is in.
     """
 
     silence: float = READ_SECONDS + PROBE
+    settings: str = ""
+    vector_schema: str = "public"
+
+    @contextmanager
+    def transaction(self, savepoint_name: str | None = None, force_rollback: bool = False) -> Iterator[Transaction]:
+        """A transaction with the limits of this connection; see `psycopg.Connection.transaction`.
+
+        Args:
+            savepoint_name: Name of the savepoint, inside another transaction.
+            force_rollback: Nothing is kept.
+
+        Returns:
+            A context manager.
+        """
+        outer = self.info.transaction_status is TransactionStatus.IDLE
+        with super().transaction(savepoint_name, force_rollback) as begun:
+            if outer and self.settings:
+                # No SELECT: that would see the index as it is before it waits for a move.
+                self.execute(self.settings)
+            yield begun
 
     def wait(self, gen: PQGen[Any], *values: Any, **named: Any) -> Any:
         """Wait until a step of the protocol is done; see `psycopg.Connection.wait`.
@@ -299,16 +370,30 @@ class _SilenceError(Exception):
     """A server said nothing for too long."""
 
 
-def connect(address: Address) -> DatabaseConnection:
+def quoted(name: str) -> str:
+    """A name as it stands in a statement.
+
+    Args:
+        name: Of a schema, a table or an index.
+
+    Returns:
+        The name between quotes.
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def connect(address: Address, *, write: bool = False) -> DatabaseConnection:
     """A connection that keeps each statement by itself, unless it stands in a transaction.
 
     Args:
         address: The index.
+        write: Changes are possible.
 
     Returns:
         The connection.
 
     Raises:
+        OutputError: If it is to be changed, and is a standby.
         SearchIndexError: If the database cannot hold every text.
     """
     # Statements are planned anew each time: how many items fulfil a filter decides how it is best searched.
@@ -319,13 +404,20 @@ def connect(address: Address) -> DatabaseConnection:
             f"{address} needs a database that holds every text, in UTF8; this one is in {encoding}; make one by "
             "createdb --encoding=UTF8 --template=template0 NAME"
         )
+    if write and connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
+        connection.close()
+        raise OutputError(
+            f"{address} needs to be changed where its server is the primary; this one is a standby, which follows "
+            "another and answers searches only; name the primary, or all servers of the group with "
+            "target_session_attrs=primary"
+        )
     return connection
 
 
 def connect_index(address: Address, *, write: bool = False) -> DatabaseConnection:
-    """A connection that finds an index's tables by their names; its transactions see one state, and change nothing.
+    """A connection whose transactions see one state, and change nothing.
 
-    A statement ends after `READ_SECONDS` or `WRITE_SECONDS`, unless the address, the user or the database has a
+    Their statements end after `READ_SECONDS` or `WRITE_SECONDS`, unless the address, the user or the database has a
     statement_timeout.
 
     Args:
@@ -337,16 +429,17 @@ def connect_index(address: Address, *, write: bool = False) -> DatabaseConnectio
 
     Raises:
         IndexMovedError: If there is no server, or it lets nobody in.
+        OutputError: If it is to be changed, and is a standby.
         SearchIndexError: If pgvector is missing, or too old.
     """
     with ExitStack() as on_failure, translated(address):
-        connection = on_failure.enter_context(connect(address))
+        connection = on_failure.enter_context(connect(address, write=write))
         row = connection.execute(
             "SELECT nspname, extversion, (SELECT CASE source WHEN 'default' THEN NULL ELSE setting END FROM "
             "pg_settings WHERE name = 'statement_timeout') FROM (SELECT) AS one LEFT JOIN pg_extension "
             "ON extname = 'vector' LEFT JOIN pg_namespace n ON n.oid = extnamespace"
         ).fetchone()
-        schema, version, limit = row or (None, None, None)
+        schema, version, limit = row or ("public", None, None)
         if version is None or [int(part) for part in re.findall(r"\d+", version)][:2] < NEEDED:
             raise SearchIndexError(
                 f"{address} needs pgvector {'.'.join(map(str, NEEDED))} or later; the database has "
@@ -355,13 +448,14 @@ def connect_index(address: Address, *, write: bool = False) -> DatabaseConnectio
             )
         seconds = int(limit) / 1000 if limit is not None else float(WRITE_SECONDS if write else READ_SECONDS)
         connection.silence = seconds + PROBE if seconds else math.inf
-        connection.execute(
-            f'SET search_path TO "{address.name}", "{schema}"; SET statement_timeout TO {round(1000 * seconds)}'
-        )
-        register_vector(connection)
+        connection.settings = f"SET LOCAL statement_timeout TO {round(1000 * seconds)}"
+        connection.vector_schema = quoted(schema)
+        vector = TypeInfo.fetch(connection, f"{connection.vector_schema}.vector")
+        assert vector is not None  # It is the extension's.
+        register_vector_info(connection, vector)
         if write:
             # A writer waits for another one's change.
-            connection.execute("SET synchronous_commit TO on; SET lock_timeout TO '300s'")
+            connection.settings += "; SET LOCAL synchronous_commit TO on; SET LOCAL lock_timeout TO '300s'"
         else:
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
             connection.read_only = True
@@ -396,15 +490,25 @@ def translated(address: Address) -> Iterator[None]:
                 kind, state = IndexMovedError, "needs its server to answer in time"
                 advice = (
                     "nothing was kept; do it again when the server has less to do, or allow more: "
-                    "options=-c%20statement_timeout%3D10min in the address"
+                    "options=-c%20statement_timeout%3D10min in the address, or behind a pooler "
+                    "ALTER ROLE ... SET statement_timeout"
                 )
-            case errors.LockNotAvailable() | errors.DeadlockDetected() | errors.SerializationFailure():
+            # A graph of the same name: two processes began to build it at the same time.
+            case (
+                errors.LockNotAvailable()
+                | errors.DeadlockDetected()
+                | errors.SerializationFailure()
+                | errors.DuplicateTable()
+            ):
                 kind, state, advice = (
                     IndexLockedError,
                     "is being changed by somebody else",
                     "nothing was kept; do it again",
                 )
-            case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
+            case errors.ReadOnlySqlTransaction():
+                kind, state = OutputError, "needs to be changed, and its server allows no changes here"
+                advice = "an administrator ends that (default_transaction_read_only), or names the primary server"
+            case errors.InsufficientPrivilege():
                 kind, state = OutputError, "needs rights that this user lacks"
                 advice = "an administrator gives them (GRANT, CREATE EXTENSION vector)"
             case errors.DuplicateSchema():
@@ -433,6 +537,16 @@ def translated(address: Address) -> Iterator[None]:
             ):
                 kind, state = IndexMovedError, "needs its server, which cannot be reached or went away"
                 advice = "no change is half kept; look to the server and do it again"
+                # PgBouncer's own, which is never translated.
+                if "unsupported startup parameter" in message:
+                    kind, state = SearchIndexError, "needs a pooler that takes the parameters of its address"
+                    advice = "remove options from it, and set them for the user (ALTER ROLE ... SET)"
+                elif "statement pooling" in message:
+                    kind, state = SearchIndexError, "needs a pooler in transaction or session mode"
+                    advice = "its administrator sets pool_mode"
+                elif _TOO_MANY.search(message):
+                    state = "needs a connection, and its server has none left"
+                    advice = f"let each process use fewer, by connections=N in its address ({address.connections} now)"
         raise kind(f"{address} {state}: {message}; {advice}") from None
 
 
@@ -441,12 +555,44 @@ class PostgresTables(Tables):
 
     Args:
         connection: The connection.
+        name: The schema that the tables are in.
     """
 
     joined = "string_agg(key::text, ',')"
 
-    def __init__(self, connection: DatabaseConnection) -> None:
-        self.connection = connection
+    def __init__(self, connection: DatabaseConnection, name: str) -> None:
+        self.connection, self.schema = connection, quoted(name)
+
+    def qualified(self, statement: str) -> str:
+        """A statement whose tables, and whose operator of vectors, are named with their schemas.
+
+        Args:
+            statement: SQL.
+
+        Returns:
+            The same without need of a search_path.
+        """
+        operator = f"OPERATOR({self.connection.vector_schema}.<#>)"
+        return _NAMED.sub(rf"\1 {self.schema}.\2", statement).replace("<#>", operator)
+
+    def __getitem__(self, name: str) -> str:
+        """A table or an index with its schema."""
+        return f"{self.schema}.{name}"
+
+    def half(self, width: int) -> str:
+        """The type of vectors of 16 bits.
+
+        Args:
+            width: Numbers of a vector.
+
+        Returns:
+            SQL.
+        """
+        return f"{self.connection.vector_schema}.halfvec({width})"
+
+    def begin_definitions(self) -> None:
+        """Until the transaction ends, definitions are read and written without this schema's name, and pgvector's."""
+        self.connection.execute(f"SET LOCAL search_path TO {self.schema}, {self.connection.vector_schema}")
 
     def run(self, statement: str, *values: Any, binary: bool = False) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; see `sql.Tables`.
@@ -459,7 +605,7 @@ class PostgresTables(Tables):
         Returns:
             The rows.
         """
-        cursor = self.connection.execute(statement.replace("?", "%s"), values, binary=binary)
+        cursor = self.connection.execute(self.qualified(statement).replace("?", "%s"), values, binary=binary)
         return cursor.fetchall() if cursor.description is not None else []
 
     def stream(self, statement: str) -> Iterator[tuple[Any, ...]]:
@@ -473,7 +619,7 @@ class PostgresTables(Tables):
         """
         with self.connection.cursor(name="rows") as cursor:
             cursor.itersize = CHUNK
-            yield from cursor.execute(statement)
+            yield from cursor.execute(self.qualified(statement))
 
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement with the values of each row.
@@ -483,7 +629,7 @@ class PostgresTables(Tables):
             rows: Values of each run.
         """
         with self.connection.cursor() as cursor:
-            cursor.executemany(statement.replace("?", "%s"), rows)
+            cursor.executemany(self.qualified(statement).replace("?", "%s"), rows)
 
 
 @dataclass(frozen=True)
@@ -561,19 +707,72 @@ def current(connection: DatabaseConnection, address: Address) -> Moment:
     return Moment(manifest.at(revision), state, moving, beside, table)
 
 
-def layout(connection: DatabaseConnection) -> list[str]:
+def layout(tables: PostgresTables) -> list[str]:
     """How the tables of an index look: columns, keys and other constraints, indexes, and what changes rows unasked.
 
     The graphs of vectors are left out: `compact` builds and drops them.
 
     Args:
-        connection: A connection to the index.
+        tables: The tables, inside a transaction.
 
     Returns:
         A line for each, sorted.
     """
-    graphs = [f"{side}_graph{end}" for side in SPACES for end in ("", "_before")]
-    return sorted(line for (line,) in connection.execute(_LAYOUT, {"graphs": graphs}))
+    graphs = [f"{side}_graph{end}" for side in SPACES for end in ("", "_next", "_before")]
+    tables.begin_definitions()
+    return sorted(line for (line,) in tables.connection.execute(_LAYOUT, {"graphs": graphs}))
+
+
+@dataclass(frozen=True)
+class VectorGraph:
+    """A graph of vectors.
+
+    Attributes:
+        last: The last key that it contains.
+        later: Vectors that came after it.
+        numbers: Type of its numbers, one of `NUMBERS_OF_GRAPHS`.
+        m: Links of a vector.
+        ef_search: Candidates of a search, unless its address has another number.
+        recalls: Side of the queries -> the share of the ten nearest items that such a search found for held-out ones.
+    """
+
+    last: int
+    later: int
+    numbers: str = NUMBERS_OF_GRAPHS[0]
+    m: int = M
+    ef_search: int = EF_SEARCH
+    recalls: Mapping[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(last: int, later: int, numbers: str, m: int | None, said: str | None) -> VectorGraph:
+        """A graph as the server describes it.
+
+        Args:
+            last: The last key that it contains.
+            later: Vectors that came after it.
+            numbers: Type of its numbers.
+            m: Links of a vector; None for pgvector's default.
+            said: The comment of the index, in which `compact` keeps what belongs to it; any other one says nothing.
+
+        Returns:
+            The graph.
+        """
+        kept = json_object(said or "") or {}
+        recalls = kept.get("recall@10")
+        least, greatest = NUMBERS["ef_search"]
+        known = type(kept.get("ef_search")) is int and least <= kept["ef_search"] <= greatest
+        more = (kept["ef_search"], recalls) if known and isinstance(recalls, dict) else ()
+        return VectorGraph(last, later, numbers, m or M, *more)
+
+    @property
+    def comment(self) -> str:
+        """What its comment keeps of it."""
+        return json.dumps({"ef_search": self.ef_search, "recall@10": self.recalls})
+
+    def __str__(self) -> str:
+        """As a sentence of a report has it."""
+        figures = " and ".join(f"{share:.3f} for {of}" for of, share in self.recalls.items())
+        return f"{self.numbers}, m {self.m}, ef_search {self.ef_search}, recall@10 {figures or 'not measured'}"
 
 
 @dataclass(eq=False)
@@ -586,6 +785,7 @@ class GraphVectors:
         count: Items of the space.
         manifest: Describes the index.
         cache: What was read of this moment, for all views of it.
+        ef_search: Candidates of a search of the graph; None for those that it was measured with.
     """
 
     tables: PostgresTables
@@ -593,6 +793,7 @@ class GraphVectors:
     count: int
     manifest: Manifest
     cache: dict[str, Any]
+    ef_search: int | None = None
 
     @property
     def views(self) -> int:
@@ -600,23 +801,28 @@ class GraphVectors:
         return self.manifest.views_of(self.side)
 
     @property
-    def graph(self) -> tuple[int, int] | None:
-        """The last key that the graph contains, and how many vectors came after it; None without a complete graph."""
+    def graph(self) -> VectorGraph | None:
+        """The graph; None without a complete one."""
         name = f"graph of {self.side}"
         if name not in self.cache:
             rows = self.tables.run(
-                f"SELECT last, (SELECT count(*) FROM {self.side}_vectors WHERE key > last) FROM (SELECT "
-                "substring(pg_get_expr(indpred, indrelid) FROM '[0-9]+')::bigint AS last "
-                "FROM pg_index WHERE indisvalid AND indpred IS NOT NULL "
-                f"AND indexrelid = to_regclass(quote_ident(current_schema()) || '.{self.side}_graph')) AS graph"
+                f"SELECT last, (SELECT count(*) FROM {self.side}_vectors WHERE key > last), numbers, m, said FROM "
+                "(SELECT substring(pg_get_expr(indpred, indrelid) FROM '[0-9]+')::bigint AS last, "
+                # Of halfvec it is a graph of an expression, and of no column.
+                "CASE indkey[0] WHEN 0 THEN 'halfvec' ELSE 'vector' END AS numbers, "
+                "(SELECT option_value::integer FROM pg_options_to_table(reloptions) WHERE option_name = 'm') AS m, "
+                "obj_description(indexrelid, 'pg_class') AS said "
+                "FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+                "WHERE indisvalid AND indpred IS NOT NULL AND indexrelid = to_regclass(?)) AS graph",
+                self.tables[f"{self.side}_graph"],
             )
-            self.cache[name] = rows[0] if rows else None
+            self.cache[name] = VectorGraph.of(*rows[0]) if rows else None
         return self.cache[name]
 
     @property
     def unindexed(self) -> int:
         """Vectors that every search compares: those that came after the graph."""
-        return self.count * self.views if self.graph is None else self.graph[1]
+        return self.count * self.views if self.graph is None else self.graph.later
 
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
@@ -637,6 +843,8 @@ class GraphVectors:
             self._depth(top) if among is None else math.ceil(SPREAD * self._depth(top) * self.count / max(1, possible))
         )
         by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
+        # What 16 bits cannot hold is far from all vectors of such a graph.
+        by_graph = by_graph and float(np.abs(queries).max(initial=0)) <= HALF
         by_graph = by_graph and reach <= MAX_SCAN and (among is None or DEARER * reach < possible * self.views)
         results = []
         for query in queries:
@@ -681,15 +889,19 @@ class GraphVectors:
         """The best items; with `reach` by that many rows of the graph, or None where too few of them pass a filter."""
         depth = self._depth(top)
         # A sum is not what the graph is ordered by: PostgreSQL then compares every row.
-        orders = {"true": "(vector <#> ?) + 0.0"}
+        every = "(vector <#> ?) + 0.0"
+        orders = {"true": every}
         if reach and self.graph is not None:
             # PostgreSQL uses the graph only where the rows are plainly among its own.
-            last, later = self.graph
-            orders = {f"key <= {last}": "vector <#> ?"} | ({f"key > {last}": orders["true"]} if later else {})
+            last, near = self.graph.last, "vector <#> ?"
+            if self.graph.numbers == "halfvec":
+                half = self.tables.half(query.shape[1])
+                near = f"(vector::{half}) <#> ?::{half}"
+            orders = {f"key <= {last}": near} | ({f"key > {last}": every} if self.graph.later else {})
             self.tables.run(
                 "SELECT set_config('hnsw.ef_search', ?, true), set_config('hnsw.iterative_scan', 'relaxed_order', "
                 "true), set_config('hnsw.max_scan_tuples', ?, true)",
-                str(min(MAX_EF_SEARCH, max(EF_SEARCH, reach))),
+                str(min(NUMBERS["ef_search"][1], max(self.ef_search or self.graph.ef_search, reach))),
                 str(MAX_SCAN),
             )
         keys = [] if among is None else [_array(among)]
@@ -699,10 +911,10 @@ class GraphVectors:
             statement = f"SELECT key, vector FROM {self.side}_vectors WHERE {where} ORDER BY {order} LIMIT ?"
             # All that pass among the nearest of all: a walk that ends with the first that pass may end far from the
             # best of them.
-            walked = bool(keys) and "+" not in order
+            walked = bool(keys) and order != every
             if walked:
-                near = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
-                statement = f"SELECT key, vector FROM ({near}) AS near WHERE key = ANY(?::bigint[])"
+                nearest = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
+                statement = f"SELECT key, vector FROM ({nearest}) AS near WHERE key = ANY(?::bigint[])"
             for view in query:
                 values = (view, reach, *keys) if walked else (*keys, view, depth)
                 passing = self.tables.run(statement, *values, binary=True)
@@ -710,7 +922,7 @@ class GraphVectors:
                     return None
                 rows += passing
         vectors = np.array([vector.to_numpy() for _, vector in rows], dtype=np.float32).reshape(-1, query.shape[1])
-        return Hits(*rescore_top_k(query, vectors, np.array([key for key, _ in rows], dtype=np.int64), top))
+        return Hits(*ann.rescore_top_k(query, vectors, np.array([key for key, _ in rows], dtype=np.int64), top))
 
 
 def _array(keys: NDArray[np.int64]) -> str:
@@ -753,12 +965,13 @@ class DatabaseView(SqlView):
         """
         ((size, extension),) = self.tables.run(
             "SELECT sum(pg_total_relation_size(oid)), (SELECT extversion FROM pg_extension WHERE extname = 'vector') "
-            "FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relkind = 'r'"
+            "FROM pg_class WHERE relnamespace = to_regnamespace(?) AND relkind = 'r'",
+            self.tables.schema,
         )
         number = self.tables.connection.info.server_version
         version = f"{number // 10_000}.{number % 10_000}"
         facts = {
-            "graphs": {space: self.sides[space].graph is not None for space in self.manifest.spaces},
+            "graphs": {space: str(self.sides[space].graph or "no") for space in self.manifest.spaces},
             "after_the_graph": {
                 space: self.sides[space].unindexed for space in self.manifest.spaces if self.sides[space].graph
             },
@@ -792,7 +1005,8 @@ class DatabaseView(SqlView):
             "top": top,
             "side": SIDES.index(side),
         }
-        return [(int(key), float(score)) for key, score in self.tables.connection.execute(_SEARCH, values)]
+        statement = self.tables.qualified(_SEARCH)
+        return [(int(key), float(score)) for key, score in self.tables.connection.execute(statement, values)]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`.
@@ -847,11 +1061,10 @@ class DatabaseWriter(SqlWriter):
     def _connect(self) -> None:
         """Connect, as at first."""
         with ExitStack() as on_failure:
-            self.connection = on_failure.enter_context(connect_index(self.store.address, write=True))
-            self.tables = PostgresTables(self.connection)
-            with translated(self.store.address):
-                statement = "SELECT set_config('application_name', %s, false)"
-                self.connection.execute(statement, (f"subtext index {self.verb}",))
+            parameters = {**self.store.address.parameters, "application_name": f"subtext index {self.verb}"}
+            address = replace(self.store.address, parameters=parameters)
+            self.connection = on_failure.enter_context(connect_index(address, write=True))
+            self.tables = PostgresTables(self.connection, address.name)
             self.manifest = self.own().manifest
             on_failure.pop_all()
 
@@ -917,42 +1130,25 @@ class DatabaseWriter(SqlWriter):
     def compact(self, *, seed: int = 0) -> list[str]:
         """Build graphs of sides with more than `exact_up_to` vectors, drop others, and vacuum; what was done.
 
-        A graph that lacks more than `LATER` of the vectors, or more than `exact_up_to`, is built again. A graph is
-        built in one transaction: other writers wait for it, readers go on. How much memory the server may use for it is
-        its own setting (maintenance_work_mem): a graph that fits into it is built many times faster.
+        A graph that lacks more than `LATER` of the vectors, or more than `exact_up_to`, is built again, and one with
+        another number of links than the address has. Readers and writers go on meanwhile. How much memory the server
+        may use for it is its own setting (maintenance_work_mem): a graph that fits into it is built many times faster.
+        Searches get so many candidates that they find `ann.RECALL` of the ten nearest items, or as the address has it.
 
         Args:
-            seed: Of what is sampled; the same seed samples the same.
+            seed: Of the vectors that it is measured with; the same seed draws the same.
 
         Returns:
             Sentences that say what was done.
         """
-        built, dropped = [], []
-        with self.store.reading() as view:
-            for side, vectors in view.sides.items():
-                rows, limit = vectors.count * vectors.views, view.manifest.exact_up_to
-                if rows <= limit:
-                    dropped += [side] if vectors.graph else []
-                elif vectors.unindexed > min(limit, LATER * rows):
-                    built.append(side)
         passed: list[str] = []
         self.connect_again()
         self.connection.add_notice_handler(lambda note: passed.append(str(note.message_primary)))
         with translated(self.store.address), self._unlimited():
-            self._drop_former()
-            if built or dropped:
-                with self.changing():
-                    for side in built + dropped:
-                        self.tables.run(f"ALTER INDEX IF EXISTS {side}_graph RENAME TO {side}_graph_before")
-                    for side in built:
-                        ((last,),) = self.tables.run(f"SELECT max(key) FROM {side}_vectors")
-                        self.tables.run(
-                            f"CREATE INDEX {side}_graph ON {side}_vectors USING hnsw (vector vector_ip_ops) "
-                            f"WHERE key <= {last}"
-                        )
-                self._drop_former()
+            lines = [line for side in SPACES for line in self._finish_graph(side)]
+            lines += [*self._build_graphs(), *self._measure_graphs(seed)]
             passed.clear()
-            self.tables.run(f"VACUUM (ANALYZE) {', '.join(_TABLES)}")
+            self.tables.run(f"VACUUM (ANALYZE) {', '.join(self.tables[table] for table in _TABLES)}")
         if refused := [table for table in _TABLES if any(f'"{table}"' in line for line in passed)]:
             raise OutputError(
                 f"{self.store.address} needs to be compacted by its owner, or by a user with the right MAINTAIN: "
@@ -964,25 +1160,172 @@ class DatabaseWriter(SqlWriter):
             with moving.writing("compact") as writer:
                 self.clean_move(writer)
                 writer.compact(seed=seed)
-        lines = [f"a graph of {side} was built" for side in built]
-        lines += [f"the graph of {side} was dropped: every vector is compared" for side in dropped]
         return [*lines, "rows of deleted items are overwritten"]
+
+    def _finish_graph(self, side: Space) -> list[str]:
+        """Take over a graph that was complete when its building was cut off; drop an incomplete or a replaced one."""
+        line, now, following, before = "", *(f"{side}_graph{end}" for end in ("", "_next", "_before"))
+
+        def found() -> dict[str, bool]:
+            statement = (
+                "SELECT relname, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+                "WHERE indrelid = to_regclass(?)"
+            )
+            return dict(self.tables.run(statement, self.tables[f"{side}_vectors"]))
+
+        left = found()
+        if following not in left and before not in left and left.get(now, True):
+            return []
+        with self._alone(side):
+            pass
+        self._drop_former(side)
+        with self._alone(side):
+            left = found()
+            for name in (following, now):
+                if left.get(name) is False:
+                    self.tables.run(f"ALTER INDEX {self.tables[name]} RENAME TO {before}")
+                    line = f"an incomplete graph of {side}, whose building was cut off, was removed"
+                    break
+            else:
+                if following in left:
+                    self._exchange(side)
+                    line = f"a graph of {side}, complete when its building was cut off, was taken over"
+        self._drop_former(side)
+        return [line] if line else []
+
+    def _build_graphs(self) -> list[str]:
+        """Build the graphs that are wanted, beside those that they replace, and drop those that are not."""
+        wanted = dict[Space, VectorGraph | None]()
+        address = self.store.address
+        with self.store.reading() as view:
+            for side, vectors in view.sides.items():
+                rows, limit, graph = vectors.count * vectors.views, view.manifest.exact_up_to, vectors.graph
+                own = graph or VectorGraph(0, 0)
+                links, numbers = address.m or own.m, address.graph or own.numbers
+                if rows <= limit:
+                    if graph:
+                        wanted[side] = None
+                elif vectors.unindexed > min(limit, LATER * rows) or (links, numbers) != (own.m, own.numbers):
+                    wanted[side] = replace(own, m=links, numbers=numbers)
+        lines = []
+        for side, graph in wanted.items():
+            if graph is None:
+                with self._alone(side), self.changing():
+                    self.tables.run(f"ALTER INDEX {self.tables[f'{side}_graph']} RENAME TO {side}_graph_before")
+                lines.append(f"the graph of {side} was dropped: every vector is compared")
+            else:
+                with self._alone(side):
+                    ((last,),) = self.tables.run(f"SELECT max(key) FROM {side}_vectors")
+                self._create_graph(side, graph, last)
+                with self._alone(side):
+                    self._exchange(side)
+                lines.append(f"a graph of {side} was built")
+            self._drop_former(side)
+        return lines
+
+    def _create_graph(self, side: Space, graph: VectorGraph, last: int) -> None:
+        """Build a graph of the vectors up to a key beside the one in use."""
+        vectors = "vector"
+        if graph.numbers == "halfvec":
+            vectors = f"(vector::{self.tables.half(self.manifest.width_of(side))})"
+        try:
+            self.tables.run(
+                f"CREATE INDEX CONCURRENTLY {side}_graph_next ON {self.tables[f'{side}_vectors']} "
+                f"USING hnsw ({vectors} {self.connection.vector_schema}.{graph.numbers}_ip_ops) "
+                f"WITH (m = {graph.m}, ef_construction = {max(CONSTRUCTION, 2 * graph.m)}) WHERE key <= {last}"
+            )
+        except errors.NumericValueOutOfRange:
+            raise SearchIndexError(
+                f"{self.store.address} needs vectors of numbers up to {HALF:,.0f} for a graph of 16 bits, and some of "
+                f"its {side} have greater ones; compact it with graph=vector in its address"
+            ) from None
+
+    def _measure_graphs(self, seed: int) -> list[str]:
+        """Measure what searches find for held-out vectors, where that is not known; it is kept with the graph."""
+        known = dict[Space, VectorGraph]()
+        lines = []
+        with self.store.reading_at_length() as view:
+            for side, vectors in view.sides.items():
+                graph = vectors.graph
+                if graph is None or (graph.recalls and vectors.ef_search in (None, graph.ef_search)):
+                    continue
+                ladder = _recalls(view, side, vectors.ef_search or EF_SEARCH, seed=seed)
+                shares = {number: min(found.values()) for number, found in ladder.items()}
+                best = max(shares.values())
+                # Where no number finds enough, more of them are no use beyond what they find.
+                enough = min(number for number, share in shares.items() if share >= min(best, ann.RECALL))
+                ef_search = vectors.ef_search or enough
+                known[side] = graph = replace(graph, ef_search=ef_search, recalls=ladder[ef_search])
+                others = [f"{share:.3f} with ef_search {n}" for n, share in shares.items() if n != ef_search]
+                lines.append("; ".join([f"graph of {side}: {graph}", *others]))
+                if best < ann.RECALL:
+                    more = min(2 * graph.m, NUMBERS["m"][1])
+                    lines.append(
+                        f"searches of the graph of {side} find {best:.3f} of the nearest items at most, of "
+                        f"{ann.RECALL} that are wanted; a graph with more links finds more (m={more} in the address of "
+                        "compact), and so do the lists of a folder or of LanceDB"
+                    )
+        if known:
+            with self.changing():
+                for side, graph in known.items():
+                    self._comment(side, graph)
+        return lines
+
+    def _exchange(self, side: Space) -> None:
+        """Searches use the new graph from now on."""
+        with self.changing():
+            self.tables.run(f"ALTER INDEX IF EXISTS {self.tables[f'{side}_graph']} RENAME TO {side}_graph_before")
+            self.tables.run(f"ALTER INDEX {self.tables[f'{side}_graph_next']} RENAME TO {side}_graph")
+            self._comment(side, VectorGraph(0, 0))
+
+    def _comment(self, side: Space, graph: VectorGraph) -> None:
+        self.tables.run(f"COMMENT ON INDEX {self.tables[f'{side}_graph']} IS '{graph.comment}'")
+
+    @contextmanager
+    def _alone(self, side: Space) -> Iterator[None]:
+        """A transaction in which nobody else builds or drops a graph of a side.
+
+        Who builds one waits for all older transactions to end. Whoever began to wait for that would be waited for.
+        """
+        table = self.tables[f"{side}_vectors"]
+        with self.connection.transaction():
+            try:
+                # No SELECT, which would make it such a transaction. An autovacuum gives way after a second.
+                self.connection.execute(
+                    f"SET LOCAL lock_timeout TO '{PROBE}s'; LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE; "
+                    f"{self.connection.settings}"
+                )
+            except errors.LockNotAvailable:
+                raise IndexLockedError(
+                    f"{self.store.address} is being compacted by somebody else; do it again when that is done"
+                ) from None
+            yield
 
     @contextmanager
     def _unlimited(self) -> Iterator[None]:
         """Inside the block statements may take as long as they take, as a graph of many vectors does."""
-        before = self.tables.run("SELECT current_setting('statement_timeout'), current_setting('lock_timeout')")[0]
-        statement = "SELECT set_config('statement_timeout', ?, false), set_config('lock_timeout', ?, false)"
+        limits = "SELECT current_setting('statement_timeout'), current_setting('lock_timeout'), pg_backend_pid()"
         with self.connection.patient(math.inf):
+            ((*before, process),) = self.tables.run(limits)
+            # A pooler gives out numbers of its own.
+            if process != self.connection.info.backend_pid:
+                if before != ["0", "0"]:
+                    raise OutputError(
+                        f"{self.store.address} needs to be compacted without limits of time, and behind its pooler "
+                        f"they are {before[0]} for a statement and {before[1]} for a lock, 0 being none; compact it "
+                        "by the address of the server itself"
+                    )
+                yield
+                return
+            statement = "SELECT set_config('statement_timeout', ?, false), set_config('lock_timeout', ?, false)"
             self.tables.run(statement, "0", "0")
             yield
         self.tables.run(statement, *before)
 
-    def _drop_former(self) -> None:
-        """Drop graphs that were replaced, when nobody searches them any more; nobody else has to wait for that."""
+    def _drop_former(self, side: Space) -> None:
+        """Drop a graph that was replaced, when nobody searches it any more; nobody else has to wait for that."""
         self.own()
-        for side in SPACES:
-            self.tables.run(f"DROP INDEX CONCURRENTLY IF EXISTS {side}_graph_before")
+        self.tables.run(f"DROP INDEX CONCURRENTLY IF EXISTS {self.tables[f'{side}_graph_before']}")
 
     def connect_again(self) -> None:
         """Connect again where the server has ended the connection, as it may while nothing is asked of it."""
@@ -1043,7 +1386,7 @@ class DatabaseWriter(SqlWriter):
 
     def _copy(self, into: str, rows: Iterable[Sequence[Any]], *, types: Sequence[str] = ()) -> None:
         """Insert rows, of which those with types are sent as PostgreSQL stores them."""
-        statement = f"COPY {into} FROM STDIN {'(FORMAT BINARY)' if types else ''}"
+        statement = self.tables.qualified(f"COPY {into} FROM STDIN {'(FORMAT BINARY)' if types else ''}")
         with self.connection.cursor() as cursor, cursor.copy(statement) as copy:
             if types:
                 copy.set_types(types)
@@ -1112,7 +1455,7 @@ class Database(Store):
         self._idle: list[DatabaseConnection] = []
         self.address = Address.parse(address)
         self.path = str(self.address)
-        self._free = threading.Semaphore(MOST)
+        self._free = threading.Semaphore(self.address.connections)
         self._thread = threading.local()
         self._cache: tuple[Revision | None, dict[str, Any]] = (None, {})
         with self.connected() as connection:
@@ -1140,7 +1483,7 @@ class Database(Store):
                 "keep the index in a folder"
             )
         with translated(address):
-            with connect(address) as connection:
+            with connect(address, write=True) as connection:
                 try:
                     connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
                 except (errors.FeatureNotSupported, errors.UndefinedFile) as problem:
@@ -1182,7 +1525,11 @@ class Database(Store):
             OutputError: If this user may not.
         """
         address = Address.parse(location)
-        with translated(address), connect(address) as connection, connection.transaction(force_rollback=True):
+        with (
+            translated(address),
+            connect(address, write=True) as connection,
+            connection.transaction(force_rollback=True),
+        ):
             connection.execute(f'CREATE SCHEMA "{address.name}"')
 
     @classmethod
@@ -1215,8 +1562,9 @@ class Database(Store):
             revision, cache = self._cache
             if revision != manifest.revision:
                 revision, cache = self._cache = (manifest.revision, {})
-            tables, counts = PostgresTables(connection), {side: state[side] for side in SIDES}
-            sides = {space: GraphVectors(tables, space, state[space], manifest, cache) for space in SPACES}
+            tables = PostgresTables(connection, self.address.name)
+            counts, found = {side: state[side] for side in SIDES}, self.address.ef_search
+            sides = {space: GraphVectors(tables, space, state[space], manifest, cache, found) for space in SPACES}
             try:
                 yield DatabaseView(manifest, manifest.revision, counts, tables, sides, state, cache=cache)
             finally:
@@ -1263,14 +1611,24 @@ class Database(Store):
         Returns:
             The damage; empty for an intact index.
         """
+        with self.reading_at_length() as view:
+            problems = [problem for space in SPACES for problem in _check(view, space)]
+            return [*problems, *_check_sums(view, current(view.tables.connection, self.address))]
+
+    @contextmanager
+    def reading_at_length(self) -> Iterator[DatabaseView]:
+        """The index at this moment, for what reads much: by default a statement may take as long as one of a change.
+
+        Returns:
+            A view, valid inside the block.
+        """
         with self.reading() as view:
             connection = view.tables.connection
             by_default = connection.silence == READ_SECONDS + PROBE
             with connection.patient(WRITE_SECONDS + PROBE if by_default else connection.silence):
                 if by_default:
                     connection.execute(f"SET LOCAL statement_timeout TO '{WRITE_SECONDS}s'")
-                problems = [problem for space in SPACES for problem in _check(view, space)]
-                return [*problems, *_check_sums(view, current(connection, self.address))]
+                yield view
 
     @property
     def was_replaced(self) -> bool:
@@ -1328,9 +1686,7 @@ class Database(Store):
             begun.remove()
         address = replace(self.address, name=f"moving {secrets.token_hex(16)}")
         with self.writing("move") as writer, writer.changing(counted=False) as moment:
-            ((path,),) = writer.tables.run("SELECT current_setting('search_path')")
             _fill(writer.connection, address, manifest, beside=moment.mark)
-            writer.tables.run("SELECT set_config('search_path', ?, true)", path)
             writer.tables.run("UPDATE manifest SET moving = ?", address.name)
         return Database(address)
 
@@ -1395,7 +1751,7 @@ class Database(Store):
     def connected(self) -> Iterator[DatabaseConnection]:
         """A connection of this thread alone; inside another such block of the thread, the same one.
 
-        Waits while all `MOST` of them are in use.
+        Waits while all of them that the address allows are in use.
 
         Returns:
             A context manager.
@@ -1449,15 +1805,54 @@ def _fill(connection: DatabaseConnection, address: Address, manifest: Manifest, 
     """
     manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
     connection.execute(f'CREATE SCHEMA "{address.name}"')
-    statement = "SELECT set_config('search_path', %s || substring(current_setting('search_path') FROM ', .*'), true)"
-    connection.execute(statement, (f'"{address.name}"',))
+    tables = PostgresTables(connection, address.name)
+    tables.begin_definitions()
     connection.execute(_SCHEMA.format(width=manifest.width, encoder=manifest.width_of("sentences") or 1))
-    lines = "\n".join(layout(connection))
-    values = (manifest.to_json(), lines, beside)
-    connection.execute("INSERT INTO manifest (json, layout, beside) VALUES (%s, %s, %s)", values)
-    connection.execute("INSERT INTO state VALUES ('format', %s)", (FORMAT,))
-    seal = current(connection, address).seal
-    connection.execute("UPDATE state SET value = %s WHERE name = 'seal'", (seal,))
+    values = (manifest.to_json(), "\n".join(layout(tables)), beside)
+    tables.run("INSERT INTO manifest (json, layout, beside) VALUES (?, ?, ?)", *values)
+    tables.run("INSERT INTO state VALUES ('format', ?)", FORMAT)
+    tables.run("UPDATE state SET value = ? WHERE name = 'seal'", current(connection, address).seal)
+
+
+def _recalls(view: DatabaseView, side: Space, ef_search: int, *, seed: int) -> dict[int, dict[str, float]]:
+    """What searches of a graph find of the ten nearest items, also with more candidates while they find too few.
+
+    Args:
+        view: The index at one moment.
+        side: The space of the graph.
+        ef_search: Candidates of a search, 1 or more.
+        seed: Of the held-out vectors; the same seed draws the same.
+
+    Returns:
+        Candidates -> space of the queries -> mean share. A query that is itself an item is passed over as its answer.
+    """
+    vectors = view.sides[side]
+    asked, exact = dict[Space, NDArray[np.float32]](), dict[Space, list[list[int]]]()
+    chosen = dict[Space, NDArray[np.int64]]()
+
+    def found(space: Space, hits: Sequence[Hits]) -> list[list[int]]:
+        own = chosen[space].tolist() if space == side else [None] * len(hits)
+        return [[key for key in hit.keys.tolist() if key != it][: ann.DEPTH] for it, hit in zip(own, hits, strict=True)]
+
+    # Queries are of the same model: of either side, or for derived spaces of the sentence encoder.
+    for space in DERIVED if side in DERIVED else SIDES:
+        keys = view.select(space)
+        if len(keys):
+            drawn = draw.permutation(len(keys), seed=seed, epoch=0, purpose="graph: held out")[:HELD_OUT]
+            chosen[space] = keys[drawn]
+            asked[space] = view.vectors(space, chosen[space])[:, :1]
+            exact[space] = found(space, vectors.nearest(asked[space], top=ann.DEPTH + 1, exact=True))
+    measured = dict[int, dict[str, float]]()
+    while ef_search not in measured:
+        searched = replace(vectors, ef_search=ef_search)
+        measured[ef_search] = {}
+        for space, queries in asked.items():
+            answers = found(space, searched.nearest(queries, top=ann.DEPTH + 1))
+            shares = [np.isin(best, own).mean() for best, own in zip(exact[space], answers, strict=True)]
+            measured[ef_search][space] = round(float(np.mean(shares)), 4)
+        if min(measured[ef_search].values()) < ann.RECALL:
+            ef_search = min(2 * ef_search, NUMBERS["ef_search"][1])
+    return measured
 
 
 def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
@@ -1568,7 +1963,7 @@ def _check_sums(view: DatabaseView, moment: Moment) -> Iterator[IndexIssue]:
     if not moment.is_sealed or last > state["key"]:
         yield IndexIssue("state", "changed or damaged: its numbers are not those of the last change")
     ((recorded,),) = run("SELECT layout FROM manifest")
-    now, wanted_lines = Counter(layout(view.tables.connection)), Counter(recorded.splitlines())
+    now, wanted_lines = Counter(layout(view.tables)), Counter(recorded.splitlines())
     for what, lines in (("is missing", wanted_lines - now), ("was added", now - wanted_lines)):
         for line in sorted(lines):
             # An administrator may have added an index that speeds up work of his own.
