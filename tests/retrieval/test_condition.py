@@ -264,7 +264,7 @@ def test_conditions_are_type_checked(folder: Folder) -> None:
         Condition("year", "=", [3, 4])
     with (
         folder.reading() as view,
-        pytest.raises(RequirementError, match="none has 'yaer'; there are place, rare, tags.* the nearest: 'year'"),
+        pytest.raises(RequirementError, match=r"none has 'yaer'; there are place, rare, tags.* the nearest: 'year'"),
     ):
         matching(view, "images", [parse("zebra = 3"), parse("yaer = 3")])
 
@@ -527,7 +527,7 @@ def test_items_are_ordered_by_days_or_by_years_but_by_nothing_else(tmp_path: Pat
             require_dates(view, "images", field)
         with pytest.raises(RequirementError, match="order needs a field with dates; 'place' is text"):
             require_dates(view, "images", "place")
-        with pytest.raises(RequirementError, match="it got 'gone'; there are both, day, place, year$"):
+        with pytest.raises(RequirementError, match=r"it got 'gone'; there are both, day, place, year$"):
             require_dates(view, "images", "gone")
 
 
