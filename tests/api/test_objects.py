@@ -554,7 +554,10 @@ def test_objects_unknown_options_name_the_near_one(call: Callable[[], Any], near
             lambda: st.train("dual", data=ROWS, out="."),
             r"^out needs a new or an empty folder; .* or go on with resume$",
         ),
-        (lambda: st.train("adapt", data=ROWS, out="a", options={"image": "tiny"}), "called 'image'; did you mean image_size"),
+        (
+            lambda: st.train("adapt", data=ROWS, out="a", options={"image": "tiny"}),
+            "called 'image'; did you mean image_size",
+        ),
         (lambda: st.compare(5, 5), "first needs a Result of evaluate or its JSON file"),
     ],
 )
