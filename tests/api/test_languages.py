@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import made_data
@@ -12,6 +13,7 @@ from PIL import Image
 
 import subtext
 from subtext.api.search import open_index
+from subtext.data.languages import language_of
 from subtext.retrieval.index import Query
 from subtext.retrieval.stores.registry import open_store
 
@@ -102,3 +104,12 @@ def test_curation_says_that_texts_are_not_read(tmp_path: Path, capsys: pytest.Ca
     model = tiny_models.clip(tmp_path / "clip")
     subtext.curate(pairs(tmp_path / "data", FRENCH), model=model, out=tmp_path / "out")
     assert capsys.readouterr().err.count("in other languages (most of them: French)") == 1
+
+
+def test_check_guesses_languages_as_queries_do(tmp_path: Path) -> None:
+    texts = ["Hafen in Zürich", "Brücke bei Nacht", "IMG_2041", "the old harbour"]
+    rows = [{"image": f"{number}.png", "captions": [text]} for number, text in enumerate(texts)]
+    for row in rows:
+        Image.new("RGB", (8, 8)).save(tmp_path / row["image"])
+    found = subtext.check_dataset(rows, images=tmp_path).languages
+    assert found == dict(Counter(map(language_of, texts))) and sum(found.values()) == 4

@@ -150,7 +150,7 @@ def pickled(folder: Path) -> None:
 
 BAD_DATA = [
     (no_file, "pairs.jsonl"),
-    (no_features, "features.npz is not there"),
+    (no_features, "features.npz does not exist"),
     (wrong_columns, "image"),
     (not_json, "line 1"),
     (empty_file, "pairs.jsonl"),

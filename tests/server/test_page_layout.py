@@ -279,6 +279,10 @@ def test_page_keeps_judged_items_and_messages_in_one_line_on_a_phone(opened) -> 
     assert page.locator(".hint").count() == 1, "the model does not know all words"
     assert page.locator("#columns .mat").first.bounding_box()["y"] <= 240
     tidy(page)
+    page = opened(f"/?q={QUERY}&like=1950-0000&not_like=1951-0001", PHONE)
+    cut = "(row) => row.scrollWidth > row.clientWidth"
+    assert page.locator("#pieces .piece").count() == 2 and not page.locator("#pieces").evaluate(cut), "both are whole"
+    assert page.locator(".weigh input").bounding_box()["width"] >= 60
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE])

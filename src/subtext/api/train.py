@@ -148,7 +148,8 @@ def train(
     changes = {name: getattr(plan, name) for name in sorted(plan.given)}
     require_callbacks(callbacks)
     _require_known(model, options)
-    data.require_there()
+    if dry_run or run.resume or not (Path(out).is_dir() and any(Path(out).iterdir())):  # Else that is said below.
+        data.require_there()
     # Before torch is imported and the data is read; beside features a name is refused as such, wherever it is from.
     has_name = model in ("adapt", "clip") and options.get("model", "features") != "features"
     if has_name and data.features is None and data.text_features is None:
