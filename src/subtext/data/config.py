@@ -154,7 +154,7 @@ class DataConfig:
         """
         if not isinstance(data, DataConfig):
             path = Path(data) if isinstance(data, os.PathLike) else data
-            made = DataConfig(path, images, features, text_features, columns, text_fields)  # type: ignore[arg-type]
+            made = DataConfig(path, images, features, text_features, columns, text_fields)
             return replace(made, split_seed=split_seed, on_error=on_error, max_pixels=max_pixels)
         beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
         beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]

@@ -47,8 +47,19 @@ class Indexed(Protocol):
 Rows: TypeAlias = ArrowStream | Iterable[Mapping[str, Any]] | Indexed
 """A data set as an object: a table that Arrow can read, or rows that are mappings."""
 
-Arrays: TypeAlias = Mapping[str, Any] | tuple[Any, Any]
-"""Arrays or tensors with the ids of their rows: {"ids": [...], "vectors": array}, (array, ids) or {id: vector}."""
+
+@runtime_checkable
+class Shaped(Protocol):
+    """An array or a tensor of any library."""
+
+    @property
+    def shape(self) -> Any:
+        """Its shape."""
+
+
+Arrays: TypeAlias = Mapping[str, Any] | tuple[Any, Any] | Shaped
+"""Arrays or tensors with the ids of their rows: {"ids": [...], "vectors": array}, (array, ids) or {id: vector}; or an
+array alone, where its ids are given beside it."""
 
 
 @dataclass(frozen=True, repr=False)
