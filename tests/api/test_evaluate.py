@@ -184,6 +184,7 @@ def test_unavailable_pretrained_model_raises(pictures: Path, tmp_path: Path, mon
     for name in (tmp_path, tmp_path / "gone", "nobody/no-such-model"):
         output = call("evaluate", "--model", name, *where, code=1).output
         assert output.startswith("error: ") and f"{name} needs " in output and len(output.splitlines()) == 1, output
+    (tmp_path / "f.npz").touch()
     call("evaluate", "--model", tmp_path, *where, "--features", tmp_path / "f.npz", code=2)
 
 
