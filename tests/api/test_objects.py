@@ -381,6 +381,7 @@ def test_objects_as_towers_of_vectors_or_parts_go_into_every_model(model: str, p
         own = {option.name for option in catalogue.models()[model].options} | {"tokeniser"}
         options = {name: it for name, it in options.items() if name in own}
         st.train(model, data=data, out=tmp_path / "run", options=options, dry_run=True, quiet=True)
+        assert not (tmp_path / "run").exists(), "a dry run computes a loss, and writes nothing"
 
 
 @pytest.mark.parametrize(

@@ -64,14 +64,18 @@ def test_moments_leave_missing_items_out_and_bound_a_rare_word() -> None:
     assert (12.0 - rare.mean) / rare.deviation == pytest.approx(HIGHEST)
 
 
+def right_ones(random: np.random.Generator, count: int, items: int) -> tuple[np.ndarray, np.ndarray]:
+    """(Q) the right item of each query, and (Q N) 1 for it."""
+    truth = random.integers(items, size=count)
+    return truth, np.eye(items)[truth]
+
+
 def test_item_without_texts_is_neither_lifted_nor_buried() -> None:
     """Half of the items have no texts, and are right as often as the others: they are the first as often, too."""
     random = np.random.default_rng(1)
     count, items = 300, 200
     bare = np.arange(items) % 2 == 0
-    truth = random.integers(items, size=count)
-    right = np.zeros((count, items))
-    right[np.arange(count), truth] = 1
+    truth, right = right_ones(random, count, items)
     deviations = {
         "pixels": random.standard_normal((count, items)) + 1.5 * right,
         "texts": np.where(bare, np.nan, random.standard_normal((count, items)) + 3 * right),
@@ -99,9 +103,7 @@ def test_constant_of_images_without_texts_is_held_with_pixels() -> None:
     random = np.random.default_rng(5)
     count, items = 200, 120
     bare = np.arange(items) < 60
-    truth = random.integers(items, size=count)
-    right = np.zeros((count, items))
-    right[np.arange(count), truth] = 1
+    truth, right = right_ones(random, count, items)
     deviations = {
         "pixels": random.standard_normal((count, items)) + 4 * right,
         "texts": np.where(bare, np.nan, random.standard_normal((count, items)) + 2 * right),
@@ -147,9 +149,7 @@ def test_texts_of_machines_weigh_what_right_images_teach(worth: float) -> None:
     """A good captioner weighs much, a bad one nothing; where few right images have such texts, half of own texts."""
     random = np.random.default_rng(4)
     count, items = 200, 100
-    truth = random.integers(items, size=count)
-    right = np.zeros((count, items))
-    right[np.arange(count), truth] = 1
+    truth, right = right_ones(random, count, items)
     drawn = random.standard_normal((3, count, items))
     said = np.arange(items) % 2 == 0
     deviations = {
