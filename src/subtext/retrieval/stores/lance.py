@@ -1243,6 +1243,61 @@ Items = dict[tuple[int, str], StateRow]
 """Items by the number of their space and their id."""
 
 
+def item_numbers(side: int, name: str, item: StateRow) -> dict[str, int]:
+    """What an item adds to the numbers of a state.
+
+    Args:
+        side: Number of its space.
+        name: Its id.
+        item: What is stored of it.
+
+    Returns:
+        Name of a number, and of a sum, -> what is added.
+    """
+    entry = item.entry
+    numbers = {SPACES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
+    if side == 0:
+        numbers["image_words"] = len(words(item_words(name, entry.path, entry.metadata)))
+    elif entry.text is not None:
+        numbers |= {"worded": 1, "words": len(words(entry.text))}
+    return {**numbers, "items": _item_sum(entry.digest(side, item.key), item.key)}
+
+
+def item_rows(
+    side: int, name: str, item: StateRow, vectors: NDArray[np.float32], digest: bytes | None = None
+) -> list[dict[str, Any]]:
+    """The rows of an item: one that has its columns and first vector, and one for each further vector.
+
+    Args:
+        side: Number of its space.
+        name: Its id.
+        item: What is stored of it.
+        vectors: (K D), or the first one alone, where the further ones stand in the table already.
+        digest: Of all its vectors; None for that of those given.
+
+    Returns:
+        The columns of each row.
+    """
+    entry = item.entry
+    row = {
+        "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
+        "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
+        "stamp": entry.stamp, "digest": entry.digest(side, item.key),
+        "vectors_digest": vectors_digest(vectors, item.key) if digest is None else digest,
+        vector_column(SPACES[side]): vectors[0], "links": sorted(item.links) if side == 1 else None,
+        **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json)),
+    }  # fmt: skip
+    further = enumerate(vectors[1:], start=1)
+    return [row, *({"kind": FURTHER + side, "key": item.key, "view": view, "vector": own} for view, own in further)]
+
+
+def _count(state: dict[str, Any], numbers: Mapping[str, int], sign: int = 1) -> None:
+    """Add what `item_numbers` gives to a state; -1 takes it away."""
+    for name, more in numbers.items():
+        counted_in = state["sums"] if name == "items" else state
+        counted_in[name] = (counted_in[name] + sign * more) % ROUND
+
+
 @dataclass(eq=False)
 class PendingCommit:
     """The rows that a change writes and deletes, at one version of the table.
@@ -1749,33 +1804,15 @@ class LanceWriter(Writer):
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
-                    counts = {SPACES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
-                    entry = item.entry
-                    if side == 0:
-                        counts["image_words"] = len(words(item_words(name, entry.path, entry.metadata)))
-                    elif entry.text is not None:
-                        counts |= {"worded": 1, "words": len(words(entry.text))}
-                    for count, more in counts.items():
-                        draft.state[count] = (draft.state[count] + sign * more) % ROUND
-                    more = _item_sum(item.entry.digest(side, item.key), item.key)
-                    draft.state["sums"]["items"] = (draft.state["sums"]["items"] + sign * more) % ROUND
+                    _count(draft.state, item_numbers(side, name, item), sign)
         for side, name in changed:
             if (item := after.get((side, name))) is None:
                 continue
-            entry = item.entry
             if item.key in new:
-                former[item.key] = vectors_digest(new[item.key], item.key), new[item.key][0]
-            digest, first = former[item.key]
-            row = {
-                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
-                "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
-                "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest,
-                vector_column(SPACES[side]): first, "links": sorted(item.links) if side == 1 else None,
-                **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json)),
-            }  # fmt: skip
-            draft.rows.append(row)
-            for view, vector in enumerate(new.get(item.key, [])[1:], start=1):
-                draft.rows.append({"kind": FURTHER + side, "key": item.key, "view": view, "vector": vector})
+                draft.rows += item_rows(side, name, item, new[item.key])
+            else:
+                digest, first = former[item.key]
+                draft.rows += item_rows(side, name, item, first[None], digest)
 
     def _write_deleted(
         self, tables: LanceTables, draft: PendingCommit, again: set[bytes], hashes: Sequence[bytes]
