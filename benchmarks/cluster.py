@@ -27,8 +27,8 @@ os.environ |= {"RAY_worker_niceness": "0"}  # Its own spelling.
 
 import numpy as np
 import ray
-from common import Timing, options, report
-from embed import model
+from benchmarks.common import Timing, options, report
+from benchmarks.embed import model
 from PIL import Image
 from ray.cluster_utils import Cluster
 

@@ -93,6 +93,7 @@ from subtext.retrieval.stores.item import (
     side_of,
     vectors_digest,
 )
+from subtext.retrieval.stores.part_notes import PARTS, PartNotes
 from subtext.retrieval.stores.sql import (
     MOST_JOINED,
     ROUND,
@@ -104,7 +105,7 @@ from subtext.retrieval.stores.sql import (
     union,
     with_facet,
 )
-from subtext.retrieval.stores.store import Stats, Store, View, Writer
+from subtext.retrieval.stores.store import Stats, Store, View, Writer, WrittenPart
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems
 from subtext.retrieval.words import bm25, fold, query_words, words
 from subtext.text_helpers import counted, listed
@@ -1398,6 +1399,40 @@ class LanceWriter(Writer):
                         writer.delete(side, ids, keep_texts=True, remember=False)
         return Applied({side: len(ids) for side, ids in zip(SIDES, draft.gone, strict=True)}, draft.job)
 
+    @property
+    def parts(self) -> LanceParts:
+        """See `Writer.parts`."""
+        return LanceParts(self.store)
+
+    def add_parts(self, parts: Sequence[WrittenPart], *, job: int, done: int) -> None:
+        """Make what workers wrote into an empty index part of it, in one commit.
+
+        Args:
+            parts: All of them, as `LanceParts.write` returned them.
+            job: Number of the job that they belong to.
+            done: Number of items that the job has processed with them.
+
+        Raises:
+            IndexLockedError: If somebody else has put items in meanwhile.
+            IndexMovedError: If files of them are gone.
+        """
+        fragments = [FragmentMetadata.from_json(json.dumps(own)) for part in parts for own in part["fragments"]]
+        self.parts.require_there(parts)
+
+        def plan(tables: LanceTables) -> PendingCommit:
+            if any(tables.now[space] for space in SPACES):
+                raise IndexLockedError(
+                    f"{self.store.path} was built by somebody else meanwhile; nothing of this was kept; search it, or "
+                    "name another"
+                )
+            state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
+            for part in parts:
+                _count(state, part["numbers"])
+                state["key"] = max(state["key"], part["last"])
+            return PendingCommit(state, job=_noted(state, JobUpdate(job, done=done)), fragments=fragments)
+
+        self.commit(plan)
+
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write fragments without deleted rows, remove old versions and what killed processes left, build the index.
 
@@ -1434,7 +1469,7 @@ class LanceWriter(Writer):
                     # Whoever wrote one of these, and did not commit it before this compaction, cannot do so now. But
                     # an index is committed beside it.
                     old = file["last_modified"] <= datetime.now(UTC) - ABANDONED
-                    leftover = ("data/", "_deletions/", *(("_indices/", HIDDEN) if old else ()))
+                    leftover = ("data/", "_deletions/", *(("_indices/", f"{PARTS}/", HIDDEN) if old else ()))
                     if file["path"].startswith(leftover) and file["path"] not in used:
                         with suppress(FileNotFoundError):
                             filesystem.delete_file(f"{folder}/{file['path']}")
@@ -2325,6 +2360,11 @@ class LanceStore(Store):
             raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
 
     @property
+    def is_bare(self) -> bool:
+        """See `Store.is_bare`."""
+        return super().is_bare and not LanceParts(self).begun
+
+    @property
     def text_side(self) -> Path | None:
         """The folder of its model's text side; None in an object store, where each search would load all of it."""
         return self._text_side_of(self.table)
@@ -2359,6 +2399,178 @@ class LanceStore(Store):
         # More vectors than a store is made with are never read into memory.
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
         return manifest.at(Revision(manifest.identity, state["generation"], state["change"]))
+
+
+class LanceParts:
+    """Rows of a new index that several processes write as fragments; see `store.Parts`.
+
+    Args:
+        store: The index, which is empty.
+    """
+
+    def __init__(self, store: LanceStore) -> None:
+        self.path, self.table, self.identity = store.path, store.table, store.manifest.identity
+        self._opened: LanceStore | None = store
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "table": self.table, "identity": self.identity, "_opened": None}
+
+    @property
+    def _store(self) -> LanceStore:
+        """The index as this process reaches it.
+
+        Raises:
+            SearchIndexError: If it is another one, or there is none.
+        """
+        if self._opened is None:
+            store = LanceStore(self.path)
+            if store.manifest.identity != self.identity or store.table != self.table:
+                raise SearchIndexError(
+                    f"{self.path} is another index for this worker than for the command; every machine needs to reach "
+                    "the same folder or bucket by this address"
+                )
+            self._opened = store
+        return self._opened
+
+    @cached_property
+    def _notes(self) -> PartNotes:
+        filesystem, folder = fs.FileSystem.from_uri(self._store.uri)
+        return PartNotes(filesystem, folder, self.path)
+
+    @contextmanager
+    def driving(self, size: int, note: Callable[[str], None] | None) -> Iterator[int]:
+        """See `store.Parts`.
+
+        Args:
+            size: Items of a part, if this build begins.
+            note: Called with a sentence before it has to wait.
+
+        Yields:
+            The number of items of a part.
+        """
+        with translated(self.path):
+            # Errors of what is done inside the block are not those of the storage.
+            driving = self._notes.driving(size, note)
+            size = driving.__enter__()
+        try:
+            yield size
+        finally:
+            driving.__exit__(None, None, None)
+
+    def require_free(self, note: Callable[[str], None] | None) -> None:
+        """See `store.Parts`.
+
+        Args:
+            note: Called with a sentence before it has to wait.
+        """
+        with translated(self.path):
+            self._notes.require_free(note)
+
+    def require_driving(self) -> None:
+        """See `store.Parts`."""
+        with translated(self.path):
+            self._notes.require_driving()
+
+    @property
+    def begun(self) -> bool:
+        """Whether a build has left parts, or goes on."""
+        with translated(self.path):
+            return self._notes.begun
+
+    def remove(self) -> None:
+        """Remove the notes on parts."""
+        with translated(self.path):
+            self._notes.remove()
+
+    def finished(self, name: str, mark: str) -> WrittenPart | None:
+        """See `store.Parts`.
+
+        Args:
+            name: Of the part.
+            mark: Of all that it was made of.
+
+        Returns:
+            The part; None if there is none, if it was made of something else, or if its rows are gone.
+        """
+        with translated(self.path):
+            part = self._notes.read(name)
+            if part is None or part.get("mark") != mark:
+                return None
+            found = self._notes.filesystem.get_file_info([f"{self._notes.folder}/{file}" for file in _files_of(part)])
+            return part if all(info.is_file for info in found) else None
+
+    def write(self, name: str, mark: str, change: Change, *, key: int, derived_key: int) -> WrittenPart:
+        """See `store.Parts`.
+
+        Args:
+            name: Of the part.
+            mark: Of all that it is made of.
+            change: Entries, vectors, links and derived rows.
+            key: Of the first entry; the others count on.
+            derived_key: Of what is derived of the first entry.
+
+        Returns:
+            The part.
+        """
+        manifest, side = self._store.manifest, SIDES.index(change.side)
+        vectors = change.checked_vectors(manifest.views[change.side], manifest.width)
+        require_storable(change.entries)
+        links: dict[str, set[str]] = {}
+        for image, text in change.links:
+            links.setdefault(text, set()).add(image)
+        numbers: Counter[str] = Counter()
+        rows, last = list[dict[str, Any]](), 0
+
+        def add(number: int, name: str, item: StateRow, own: NDArray[np.float32]) -> None:
+            nonlocal last
+            rows.extend(item_rows(number, name, item, own))
+            numbers.update(item_numbers(number, name, item))
+            last = max(last, item.key)
+
+        keys = {entry.id: key + row for row, entry in enumerate(change.entries)}
+        for entry, own in zip(change.entries, vectors, strict=True):
+            add(side, entry.id, StateRow(keys[entry.id], entry, frozenset(links.get(entry.id, ()))), own)
+        for space, derived in change.derived.items():
+            for entry_id, row in derived.items():
+                item = StateRow(derived_key + keys[entry_id] - key, row.entry(entry_id, keys[entry_id]))
+                add(SPACES.index(space), entry_id, item, row.vector[None])
+        with translated(self.path):
+            columns = columns_of(manifest)
+            table = pa.Table.from_pylist(rows, schema=columns)
+            fragments = write_fragments(table, self._store.latest().dataset, columns) if rows else []
+            part = {
+                "mark": mark,
+                "fragments": [fragment.to_json() for fragment in fragments],
+                "numbers": dict(numbers),
+                "last": last,
+            }
+            self._notes.write(name, part)
+        return part
+
+    def require_there(self, parts: Sequence[WrittenPart]) -> None:
+        """Require that the files of parts lie where this process looks for them.
+
+        Args:
+            parts: The parts.
+
+        Raises:
+            IndexMovedError: If one is missing: the disks of two machines may have the same path.
+        """
+        with translated(self.path):
+            filesystem, folder = self._notes.filesystem, self._notes.folder
+            there = {f"data/{info.base_name}" for info in filesystem.get_file_info(fs.FileSelector(f"{folder}/data"))}
+        missing = [file for part in parts for file in _files_of(part) if file not in there]
+        if missing:
+            raise IndexMovedError(
+                f"{self.path} needs the rows that workers wrote, {counted(len(missing), 'file')} of which "
+                f"{'is' if len(missing) == 1 else 'are'} not there: a compaction has removed them, or the folder is "
+                "another disk on a worker's machine; let every machine reach the same folder, and do it again"
+            )
+
+
+def _files_of(part: WrittenPart) -> list[str]:
+    """The files of a part, from the folder of the table."""
+    return [f"data/{file['path']}" for fragment in part["fragments"] for file in fragment["files"]]
 
 
 def place(location: str, table: str = TABLE) -> str:
