@@ -1,5 +1,7 @@
 """An S3 server on 127.0.0.1 with one bucket, "archive", for the tests of object stores: `python s3.py [FAIL]`.
 
+The key "reader" may not write. The bucket goes away, and comes back without objects, by a POST to /gone and /back.
+
 It says its port, and refuses one request in FAIL as a busy server does. Parts of objects are read as such: moto alone
 reads the whole object for each, which with one of 400 MB takes longer than a request may.
 """
@@ -39,13 +41,24 @@ def main(fail: int) -> None:
     application = DomainDispatcherApplication(create_backend_app)
     assert Client(application).put("/archive", base_url="http://127.0.0.1").status_code == 200
     numbers = count(1)
-    objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets["archive"].keys
+    buckets = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets
 
     def answered(environ: dict[str, Any], start: Any) -> Any:
         if fail and next(numbers) % fail == 0:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start("503 Slow Down", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
+        if environ["PATH_INFO"] in ("/gone", "/back"):
+            buckets.pop("archive", None)
+            if environ["PATH_INFO"] == "/back":
+                Client(application).put("/archive", base_url="http://127.0.0.1")
+            start("200 OK", [("Content-Length", "0")])
+            return [b""]
+        if environ["REQUEST_METHOD"] != "GET" and "Credential=reader/" in environ.get("HTTP_AUTHORIZATION", ""):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+        objects = buckets["archive"].keys if "archive" in buckets else {}
         part = re.fullmatch(r"bytes=(\d+)-(\d+)", environ.get("HTTP_RANGE", ""))
         stored = objects.get(environ["PATH_INFO"].removeprefix("/archive/"))
         if environ["REQUEST_METHOD"] != "GET" or part is None or stored is None or int(part[1]) >= stored.size:
