@@ -157,6 +157,7 @@ QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
 _DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).join(("/?", "")) for own in THROUGH))
+_DENIED = ("ACCESS_DENIED", "AccessDenied", "PermissionDenied", "403 Forbidden", "InvalidAccessKeyId")
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
 _STATE |= {"lists": dict, "index": dict, "sums": dict.fromkeys(SUMS, _NUMBER), "seal": str}
@@ -292,6 +293,11 @@ def translated(where: str) -> Iterator[None]:
         if any(reason in str(problem) for reason in ("No space left", "Permission denied", "Read-only")):
             text = f"{where} needs to be written, and cannot be: {brief}; what stood there before still stands"
             raise OutputError(text) from problem
+        if any(sign in str(problem) for sign in _DENIED):
+            raise SearchIndexError(
+                f"{where} needs a credential that may read and write it, and its storage refuses this one: {brief}; "
+                "give another (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS)"
+            ) from problem
         if isinstance(problem, OSError) or any(sign in str(problem) for sign in ("LanceError(IO)", "Not found: ")):
             raise IndexMovedError(
                 f"{where} needs its storage, which cannot be reached, or has been compacted meanwhile: {brief}; no "
