@@ -28,10 +28,8 @@ from subtext.retrieval import build, cluster as clusters
 from subtext.retrieval.stores import part_notes
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.item import SIDES
-from subtext.retrieval.stores.lance import LanceParts
 from subtext.retrieval.stores.part_notes import PartNotes
 from subtext.retrieval.stores.registry import open_store
-from subtext.retrieval.stores.store import Writer
 
 IMAGES = 40
 
@@ -160,7 +158,7 @@ def small(monkeypatch: pytest.MonkeyPatch, starter_chosen: None) -> None:
 
 
 def contents(view: Any) -> list[object]:
-    """Items in their order, and their vectors; the keys count what is derived of texts as well, which may come later."""
+    """Items in their order, and their vectors; keys count what is derived of texts as well, which may come later."""
     found, names = list[object](), dict[str, dict[int, str]]()
     for side in SIDES:
         keys = view.keys(side)
@@ -184,7 +182,7 @@ def assert_same(one: Path | str, other: Path | str) -> None:
     assert st.verify_index(other).intact
     for question in ({"text": "a square of shade 7"}, {"like": ("i3",), "where": ("year >= 2000",)}):
         hits = [st.search(place, top=10, **question).to_json()["hits"] for place in (one, other, one)]
-        print("SELF", hits[0]==hits[2], hits[0]==hits[1])
+        print("SELF", hits[0] == hits[2], hits[0] == hits[1])
         assert hits[0]
 
 
