@@ -426,7 +426,10 @@ class _Links:
 
     def __init__(self, pairs: Dataset) -> None:
         self.pairs = pairs
-        self._by_text = pairs.links[np.argsort(pairs.links[:, 1], kind="stable")]
+        texts = pairs.links[:, 1]
+        # Most listings have them in this order already: then nothing is held twice.
+        is_sorted = bool((texts[1:] >= texts[:-1]).all())
+        self._by_text = pairs.links if is_sorted else pairs.links[np.argsort(texts, kind="stable")]
 
     def of(self, rows: NDArray[np.int64]) -> list[tuple[str, str]]:
         """(image id, text id) of some texts that stand near to one another.

@@ -37,6 +37,8 @@ HELD = 2**28
 """Bytes of tasks in flight, at most, where more than one is."""
 SMALLEST, LARGEST, SHARE = 256, 1024, 8
 """Items of a task, at least and at most, and the tasks that each worker is to have."""
+PATIENCE = 120
+"""Seconds in which a machine has to answer; one that is busy with other work is asked no further."""
 PACKAGES = ("torch", "transformers", "open_clip", "lance", "pyarrow", "onnxruntime")
 """Packages that a machine needs where this process has loaded them."""
 
@@ -261,13 +263,17 @@ class Cluster:
                 .remote(__version__, packages, images): node["NodeManagerHostname"]
                 for node in nodes
             }
-            for reference, name in asked.items():
+            answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
+            for reference in silent:
+                ray.cancel(reference)
+            for reference in answered:
+                name = asked[reference]
                 try:
                     _require(ray.get(reference), name)
                 except ray.exceptions.RayTaskError as problem:
                     raise RequirementError(
                         f"the machine {name} of the cluster cannot work: {_brief(problem.cause or problem)}; install "
-                        f"the same Python and packages there as here"
+                        "the same Python and packages there as here"
                     ) from problem
                 except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
                     continue  # A machine that has just ended gets no work.
@@ -373,7 +379,7 @@ class ImageCheck:
         Raises:
             RequirementError: If a machine does not see the images.
         """
-        rows = np.array([row for row in range(len(dataset.images)) if row not in skipped], dtype=np.int64)
+        rows = np.setdiff1d(np.arange(len(dataset.images)), np.fromiter(skipped, np.int64, len(skipped)))
         if not len(rows):
             return {}, []
         self.cluster.require_machines(dataset)
