@@ -126,7 +126,8 @@ def nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     with s3_server.served() as environment, pytest.MonkeyPatch.context() as patch:
-        for name, value in {**environment, "OMP_NUM_THREADS": "1", "SUBTEXT_CACHE_LIMIT": "0"}.items():
+        own = {"OMP_NUM_THREADS": "1", "SUBTEXT_CACHE_LIMIT": "0", "RAY_worker_niceness": "0"}
+        for name, value in {**environment, **own}.items():
             patch.setenv(name, value)
         started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 10**8})
         started.add_node(num_cpus=1, object_store_memory=10**8)
