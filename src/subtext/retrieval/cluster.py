@@ -37,6 +37,8 @@ HELD = 2**28
 """Bytes of tasks in flight, at most, where more than one is."""
 SMALLEST, LARGEST, SHARE = 256, 1024, 8
 """Items of a task, at least and at most, and the tasks that each worker is to have."""
+LOOK = 10.0
+"""Seconds without a result after which the machines of the cluster are counted again."""
 PATIENCE = 120
 """Seconds in which a machine has to answer; one that is busy with other work is asked no further."""
 PACKAGES = ("torch", "transformers", "open_clip", "lance", "pyarrow", "onnxruntime")
@@ -116,7 +118,8 @@ class Cluster:
             raise self._lost(problem) from problem
         if not found:
             raise RequirementError(
-                f"the cluster at {self.address} needs a {'GPU' if gpu else 'processor'} for its workers; it has none"
+                f"the cluster at {self.address} needs a {'GPU' if gpu else 'processor'} for its workers; it has none; "
+                "start a machine that has one (ray start --address=HOST:PORT)"
             )
         return found
 
@@ -173,28 +176,30 @@ class Cluster:
             for task in tasks:
                 own = size(task)
                 while waiting and (len(waiting) >= QUEUED * self.width(gpu=gpu) or held + own > HELD):
-                    done = self._next(waiting, ordered=ordered)
+                    done = self._next(waiting, gpu=gpu, ordered=ordered)
                     held -= size(done[0])
                     yield done
                 waiting[function.remote([shared], task)] = task
                 held += own
             while waiting:
-                yield self._next(waiting, ordered=ordered)
+                yield self._next(waiting, gpu=gpu, ordered=ordered)
         finally:
             for left in waiting:
                 with suppress(Exception):
                     ray.cancel(left, force=True)
             del shared
 
-    def _next(self, waiting: dict[Any, Task], *, ordered: bool) -> tuple[Task, Any]:
+    def _next(self, waiting: dict[Any, Task], *, gpu: bool, ordered: bool) -> tuple[Task, Any]:
         """The next task that is done, and its result."""
         import ray
 
+        asked, ready = list(waiting)[: 1 if ordered else None], list[Any]()
         try:
-            if ordered:
-                first = next(iter(waiting))
-            else:
-                (first, *_), _ = ray.wait(list(waiting), num_returns=1)
+            while not ready:
+                ready, _ = ray.wait(asked, num_returns=1, timeout=LOOK)
+                # Where the last machine has ended, nothing would ever be done.
+                assert ready or self.width(gpu=gpu)
+            first = ready[0]
             result = ray.get(first)
         except ray.exceptions.RayTaskError as problem:
             # What this package does not raise on purpose: a package that cannot be imported, or a fault.
