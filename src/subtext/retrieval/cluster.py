@@ -197,8 +197,8 @@ class Cluster:
         try:
             while not ready:
                 ready, _ = ray.wait(asked, num_returns=1, timeout=LOOK)
-                # Where the last machine has ended, nothing would ever be done.
-                assert ready or self.width(gpu=gpu)
+                if not ready:
+                    self.width(gpu=gpu)  # Where the last machine has ended, nothing would ever be done.
             first = ready[0]
             result = ray.get(first)
         except ray.exceptions.RayTaskError as problem:
