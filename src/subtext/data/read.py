@@ -692,10 +692,10 @@ def _check_images(
         skipped = reasons.keys() | set(pathless)
         if callable(verify):
             skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
+        rows = np.setdiff1d(np.arange(len(images)), np.fromiter(skipped, np.int64, len(skipped)))
         if hasattr(verify, "decode"):
-            undecodable, notes = cast(Decoder, verify).decode(dataset, skipped, progress)
+            undecodable, notes = cast(Decoder, verify).decode(dataset, rows, progress)
         else:
-            rows = [row for row in range(len(images)) if row not in skipped]
             undecodable, notes = decoded_images(images, root, rows, progress)
         reasons |= undecodable
     if not reasons:
@@ -788,13 +788,13 @@ class Decoder(Protocol):
         """Whether an image is decoded."""
 
     def decode(
-        self, dataset: Dataset, skipped: set[int], progress: Progress | None
+        self, dataset: Dataset, rows: NDArray[np.int64], progress: Progress | None
     ) -> tuple[dict[int, str], list[RowIssue]]:
-        """As `decoded_images`, of all rows but those that are skipped."""
+        """As `decoded_images`, of the images of a data set."""
 
 
 def decoded_images(
-    items: Items, root: Path, rows: Sequence[int], progress: Progress | None = None, *, workers: int | None = None
+    items: Items, root: Path, rows: NDArray[np.int64], progress: Progress | None, *, workers: int | None = None
 ) -> tuple[dict[int, str], list[RowIssue]]:
     """Decode every file completely, at a small scale if it has one.
 
@@ -817,7 +817,8 @@ def decoded_images(
         return int(image.info.get(PAGES, 1))
 
     reasons, notes = {}, []
-    answers = zip(rows, read_ahead(rows, decode, workers=workers or os.cpu_count() or 1), strict=True)
+    chosen = rows.tolist()
+    answers = zip(chosen, read_ahead(chosen, decode, workers=workers or os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):
             reasons[row] = answer

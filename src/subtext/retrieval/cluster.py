@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.image_files import limit_pixels, most_pixels
@@ -369,13 +370,13 @@ class ImageCheck:
         return self.chosen(value, root) if callable(self.chosen) else self.chosen
 
     def decode(
-        self, dataset: Dataset, skipped: set[int], progress: Callable[[int, int], None] | None
+        self, dataset: Dataset, rows: NDArray[np.int64], progress: Callable[[int, int], None] | None
     ) -> tuple[dict[int, str], list[RowIssue]]:
-        """Decode every image but some.
+        """Decode images.
 
         Args:
             dataset: The data set.
-            skipped: Rows of images that are not decoded.
+            rows: Of the images.
             progress: Called with the number of decoded images and their total.
 
         Returns:
@@ -384,7 +385,6 @@ class ImageCheck:
         Raises:
             RequirementError: If a machine does not see the images.
         """
-        rows = np.setdiff1d(np.arange(len(dataset.images)), np.fromiter(skipped, np.int64, len(skipped)))
         if not len(rows):
             return {}, []
         self.cluster.require_machines(dataset)
@@ -429,7 +429,7 @@ def bytes_of(values: Iterable[object]) -> int:
 def _decoded(part: tuple[int, Items, Path]) -> dict[str, Any]:
     """What a worker finds of some images: those that cannot be decoded, or are not there, and notes."""
     _, items, root = part
-    reasons, notes = decoded_images(items, root, range(len(items)), workers=1)
+    reasons, notes = decoded_images(items, root, np.arange(len(items)), None, workers=1)
     absent = [row for row in reasons if _is_absent(items.values[row], root)]
     return {"reasons": reasons, "notes": notes, "absent": absent, "machine": socket.gethostname()}
 
