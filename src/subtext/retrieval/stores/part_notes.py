@@ -146,8 +146,10 @@ class PartNotes:
             heart.join()
             # A storage that is gone keeps the note; the process does not run any more.
             with suppress(OSError):
-                if self.names() and not self._lost.is_set():
+                if not self._lost.is_set() and self.names():
                     self.write(DRIVER, {**mine, "token": ""})
+                elif not self._lost.is_set():
+                    self.remove()  # A beat may have come after the notes were removed.
             self.token = ""
 
     def require_driving(self, *, look: bool = False) -> None:
