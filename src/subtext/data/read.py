@@ -10,7 +10,7 @@ from hashlib import blake2b
 from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -692,7 +692,11 @@ def _check_images(
         skipped = reasons.keys() | set(pathless)
         if callable(verify):
             skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
-        undecodable, notes = _decoded(dataset, skipped, progress)
+        rows = np.setdiff1d(np.arange(len(images)), np.fromiter(skipped, np.int64, len(skipped)))
+        if hasattr(verify, "decode"):
+            undecodable, notes = cast(Decoder, verify).decode(dataset, rows, progress)
+        else:
+            undecodable, notes = decoded_images(images, root, rows, progress)
         reasons |= undecodable
     if not reasons:
         return dataset, notes
@@ -777,29 +781,50 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
     return os.path.normpath("/".join(parts))
 
 
-def _decoded(dataset: Dataset, skipped: set[int], progress: Progress | None) -> tuple[dict[int, str], list[RowIssue]]:
+class Decoder(Protocol):
+    """Decodes the images of a data set elsewhere; called, it says which ones, as any `verify` that is a function."""
+
+    def __call__(self, value: str | bytes, root: Path) -> bool:
+        """Whether an image is decoded."""
+
+    def decode(
+        self, dataset: Dataset, rows: NDArray[np.int64], progress: Progress | None
+    ) -> tuple[dict[int, str], list[RowIssue]]:
+        """As `decoded_images`, of the images of a data set."""
+
+
+def decoded_images(
+    items: Items, root: Path, rows: NDArray[np.int64], progress: Progress | None, *, workers: int | None = None
+) -> tuple[dict[int, str], list[RowIssue]]:
     """Decode every file completely, at a small scale if it has one.
+
+    Args:
+        items: Images.
+        root: Folder of relative paths.
+        rows: Of those to decode.
+        progress: Called with the number of decoded images and their total.
+        workers: Threads; None for one a processor.
 
     Returns:
         The images that cannot be decoded, and why; and notes on those of several pages.
     """
-    rows = [row for row in range(len(dataset.images)) if row not in skipped]
 
     def decode(row: int) -> str | int:
         try:
-            image = open_image(dataset.images.values[row], dataset.root, at_least=32, thumbnail=True)
+            image = open_image(items.values[row], root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
         return int(image.info.get(PAGES, 1))
 
     reasons, notes = {}, []
-    answers = zip(rows, read_ahead(rows, decode, workers=os.cpu_count() or 1), strict=True)
+    chosen = rows.tolist()
+    answers = zip(chosen, read_ahead(chosen, decode, workers=workers or os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):
             reasons[row] = answer
         elif answer > 1:
-            value = dataset.images.values[row]
-            notes.append(note_of(value if isinstance(value, str) else dataset.images.ids[row], pages_note(answer)))
+            value = items.values[row]
+            notes.append(note_of(value if isinstance(value, str) else items.ids[row], pages_note(answer)))
         if progress is not None:
             progress(done, len(rows))
     return reasons, notes
