@@ -1,7 +1,7 @@
 """An S3 server on 127.0.0.1 with one bucket, "archive", for the tests of object stores: `python s3.py [FAIL]`.
 
-The key "reader" may not write. The bucket goes away, and comes back, by a POST to /gone and /back. /counted has the number of
-requests, and the bytes of the answers.
+The key "reader" may not write. The bucket goes away, and comes back, by a POST to /gone and /back. /counted has the
+number of requests, and the bytes of the answers.
 
 It says its port, and refuses one request in FAIL as a busy server does. Parts of objects are read as such: moto alone
 reads the whole object for each, which with one of 400 MB takes longer than a request may.
