@@ -212,13 +212,13 @@ def main() -> None:
         for turn in turns:
             found = by_processes(place, parts, clip, f"lance://{place}/processes {turn}")
             facts.setdefault("one process a core", []).append(found)
+            print("one process a core", {**found, "seconds": round(found["seconds"], 1)}, flush=True)
             for way, kill in ways.items():
                 address = f"{place}/{way} {turn}" if way == "folder" else f"lance://{place}/{way} {turn}"
                 found = by_workers(place, clip, address, kill=kill)
                 found["same"] = contents(address) == expected
                 facts.setdefault(f"two workers, {way}", []).append(found)
-            for name, found_of in facts.items():
-                print(name, {**found_of[-1], "seconds": round(found_of[-1]["seconds"], 1)}, flush=True)
+                print(f"two workers, {way}", {**found, "seconds": round(found["seconds"], 1)}, flush=True)
     timings = {name: Timing([each["seconds"] for each in found]) for name, found in facts.items()}
     same = all(each.get("same", True) for found in facts.values() for each in found)
     facts |= {
