@@ -27,7 +27,7 @@ from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.stores.documents import LISTS
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import Condition, earliest
+from subtext.retrieval.stores.facets import AnyOf, Condition, earliest
 from subtext.retrieval.stores.item import (
     DERIVED,
     NO_HITS,
@@ -97,8 +97,8 @@ class View(ABC):
         """
 
     @abstractmethod
-    def select(self, side: Space, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
-        """The keys of the items that fulfil every condition.
+    def select(self, side: Space, where: Sequence[Condition | AnyOf] = ()) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition; see `facets.fulfils`.
 
         A condition on an unknown field matches nothing (`!=` matches everything).
 
@@ -109,6 +109,18 @@ class View(ABC):
         Returns:
             (N) int64 keys, ascending.
         """
+
+    def count(self, side: Side, where: Sequence[Condition | AnyOf]) -> int:
+        """The number of items that fulfil every condition.
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+
+        Returns:
+            Number of items.
+        """
+        return len(self.select(side, where)) if where else self.counts[side]
 
     @abstractmethod
     def rows(
@@ -415,6 +427,19 @@ class View(ABC):
                 )
             known[name] = ids[0]
         return known
+
+    def types_of(self, side: Side, name: str) -> tuple[bool, bool]:
+        """Whether a field has texts, and whether it has numbers; see `values`.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+
+        Returns:
+            Two flags.
+        """
+        values = self.values(side, name)
+        return values.has_texts, values.has_numbers
 
     def dates(self, side: Side, name: str) -> dict[int, tuple[int, int]]:
         """First and last second of the dates of a field.
