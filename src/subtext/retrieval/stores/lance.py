@@ -155,6 +155,8 @@ SINGLE = 2**15
 """Bytes that are read one after the other in the time that a row by itself takes."""
 INDEXES = {"vector": "vectors", "sentence": "sentences"}
 """Column of vectors -> name of its index."""
+SCALARS = {"kind": "BITMAP", "key": "BTREE", "id": "BTREE", "links": "LABEL_LIST"}
+"""Column -> Lance's index of it, where vectors have one; see `Fields.indexes`."""
 REMEMBERED = 64
 """Changes that the state names."""
 RECENT = 8
@@ -178,7 +180,7 @@ _DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).j
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
 _STATE |= {
-    "fields": dict,
+    "fields": list,
     "unlisted": list,
     "lists": dict,
     "index": dict,
@@ -317,12 +319,6 @@ def _is_job(job: Any) -> bool:
     return is_list and (job[2] is None or json_object(job[2]) is not None)
 
 
-def _is_field(entry: Any) -> bool:
-    """Whether this is what `Fields` counts of a field."""
-    numbers = isinstance(entry, list) and len(entry) == 5 and all(type(own) is int for own in entry)
-    return numbers and entry[0] >= -1 and min(entry[1:]) >= 0
-
-
 def _wrong(now: dict[str, Any], rows: int) -> str:
     """The first entry of a state that is missing, or of another type or range; empty if there is none."""
     wrong = [name for name, kind in _STATE.items() if not _is(now.get(name), kind)]
@@ -333,7 +329,7 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
         "index": now["index"] == {} or _is(now["index"], _INDEX),
         "jobs": all(map(_is_job, now["jobs"])),
         # The table of an earlier model has lost its rows, and leads to the one in use.
-        "fields": len(now["fields"]) <= LISTED and all(map(_is_field, now["fields"].values())),
+        "fields": len(now["fields"]) <= LISTED and all(map(Fields.is_valid, now["fields"])),
         "unlisted": len(now["unlisted"]) == len(SIDES) and all(_is(own, _NUMBER) for own in now["unlisted"]),
         "images and texts": now.get("moved") or sum(now[space] for space in SPACES) <= rows,
     }
@@ -1139,7 +1135,7 @@ class LanceView(SqlView):
         number, vectors, views = SPACES.index(side), self.sides[side], self.manifest.views_of(side)
         links, texts, length, damaged = 0, 0, 0, dict[str, list[str]]()
         fields, typed = self.tables.fields, self.tables.fields.used()
-        recounted = Counter[tuple[str, int]]()
+        recounted = Counter[tuple[str, str, str]]()
         columns = [
             *typed,
             "key",
@@ -1195,7 +1191,7 @@ class LanceView(SqlView):
         if side in SIDES:
             counts = {"links": links % ROUND, "worded": texts, "words": length} if number else {"image_words": length}
             wrong |= {f"{name} changed or damaged": self.tables.state(name) != own for name, own in counts.items()}
-            wrong[f"fields of {side} changed or damaged"] = recounted != Counter(fields.counts(number))
+            wrong[f"fields of {side} changed or damaged"] = recounted != fields.counts(number)
         return [*problems, *(IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong)]
 
     def damaged_records(self) -> list[IndexIssue]:
@@ -1602,7 +1598,7 @@ class LanceWriter(Writer):
                         before.state(own.side) * self.manifest.views_of(own.side) for own in chain(*large.values())
                     ),
                 }
-                for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
+                for column, kind in {**SCALARS, **before.fields.indexes()}.items():
                     own.create_scalar_index(column, kind, name=column, replace=True)
                 index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
         except CommitConflictError as problem:
@@ -2123,7 +2119,7 @@ class LanceStore(Store):
             "jobs": [],
             "lists": {},
             "index": {},
-            "fields": {},
+            "fields": [],
             "unlisted": [0, 0],
             "sums": dict.fromkeys(SUMS, 0),
             **dict.fromkeys(NUMBERS, 0),

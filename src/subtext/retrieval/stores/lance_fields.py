@@ -5,12 +5,13 @@ A field of a side has a column of its own for each kind of value that it has, nu
     text_N             folded; of a long text a digest, since an index holds its values
     number_N           float64
     first_N, last_N    seconds of the first and the last end of what a text says as a date
+    list_N             what an item has there that is no single value of these: several values, or a number that float64
+                       does not hold exactly; each as a text
 
-The state of the index names the field of each column. `labels` holds what has no place there: several values of a field
-in one item, numbers that float64 does not hold exactly, and fields beyond those columns; each value as JSON, and once
-the field. So equality is exact for all values. What else is asked of these, and what long texts contain, is decided by
-the metadata of the rows that are left: a condition has two filters, one that gives rows which certainly fulfil it, and
-one that gives all which possibly do. They are the same for most.
+The state of the index names the field of each column. `labels` holds what has no place in them, of fields beyond those
+columns: each value with its field, and once the field. So equality is exact for all values. What else is asked of
+lists, and what long texts contain, is decided by the metadata of the rows that are left: a condition has two filters,
+one that gives rows which certainly fulfil it, and one that gives all which possibly do. They are the same for most.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from subtext.data.dates import END
+from subtext.data.dates import END, DateInterval
 from subtext.retrieval.stores.facets import (
     DATE,
     DIGITS,
@@ -38,7 +41,7 @@ from subtext.retrieval.stores.facets import (
 from subtext.retrieval.stores.sql import can_hold, require_comparable
 from subtext.retrieval.words import fold
 
-COLUMNS = {"text": 64, "number": 64, "date": 24}
+COLUMNS = {"text": 64, "number": 64, "date": 24, "list": 32}
 """Columns of each kind of value, for the fields of both sides together."""
 LISTED = 1024
 """Fields and kinds that the state counts."""
@@ -46,7 +49,13 @@ LONG = 200
 """Letters of the longest text that a column holds as it is."""
 _LONG = "\x1f"
 """What the digest of a long text begins with; no folded text does."""
-_TYPES = {"text": pa.string(), "number": pa.float64(), "first": pa.int64(), "last": pa.int64()}
+_TYPES = {
+    "text": pa.string(),
+    "number": pa.float64(),
+    "first": pa.int64(),
+    "last": pa.int64(),
+    "list": pa.list_(pa.string()),
+}
 LABELS = "labels"
 
 Values = Mapping[tuple[str, str], Sequence[str | int | float]]
@@ -132,7 +141,7 @@ def _kind(name: str, value: str | int | float) -> tuple[str, str]:
     return "date" if name.endswith(DATE) else "text" if isinstance(value, str) else "number", name
 
 
-def _held(kind: str, values: Sequence[str | int | float]) -> bool:
+def _is_held(values: Sequence[str | int | float]) -> bool:
     """Whether a typed column holds the values of a field in one item."""
     if len(values) > 1:
         return False
@@ -147,35 +156,91 @@ def _spelt(text: str) -> str:
     return folded if len(folded) <= LONG else _LONG + digest
 
 
-def _label(side: int, name: str, value: str | int | float | None = None) -> str:
-    """A value of a field as a label, or the field."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # Equal numbers are one label.
-    own = _spelt(value) if isinstance(value, str) and not name.endswith(DATE) else value
-    return str(side) + json.dumps([name] if own is None else [name, own], ensure_ascii=False)
+def _listed(value: str | int | float, *, is_date: bool = False) -> str:
+    """A value as a list has it: equal ones are one text."""
+    if isinstance(value, str):
+        return value if is_date else _spelt(value)
+    return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _label(*parts: Any) -> str:
+    """A side, a kind of value and a field as a label, or these and a value."""
+    return json.dumps(parts, ensure_ascii=False)
+
+
+@dataclass
+class Field:
+    """What the state knows of a field of a side, and of a kind of its values.
+
+    Attributes:
+        column: Number of its typed column; -1 for none.
+        list_column: Number of its column of lists; -1 for `labels`, -2 as long as it needs none.
+        items: Items that have it.
+        in_lists: Those that have it in a list.
+        longest: Seconds of its longest date that is bounded at both ends.
+        is_open: 1 where a date may be open at an end.
+    """
+
+    column: int = -1
+    list_column: int = -2
+    items: int = 0
+    in_lists: int = 0
+    longest: int = 0
+    is_open: int = 0
+
+    @property
+    def list_name(self) -> str:
+        """Name of the column of its lists."""
+        return LABELS if self.list_column < 0 else f"list_{self.list_column}"
 
 
 class Fields:
     """The fields of an index: their columns, and how many items have them. A change counts in a copy.
 
     Args:
-        counted: Of the state: "SIDE KIND FIELD" -> number of its column or -1, items that have it, those of them that
-            have it as labels, and seconds of its longest date that is bounded at both ends, or 1 where others are open.
-        unlisted: Values of fields that are not counted, of each side.
+        state: The state of the index, which names them.
+
+    Attributes:
+        known: (side, kind, name) -> field.
+        unlisted: Of each side, how often items have fields that are not among these: there are `LISTED` at most.
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        self.counted: dict[str, list[int]] = {key: list(own) for key, own in state["fields"].items()}
+        self.known = {(side, kind, name): Field(*numbers) for side, kind, name, *numbers in state["fields"]}
         self.unlisted = list(state["unlisted"])
+
+    @staticmethod
+    def is_valid(entry: Any) -> bool:
+        """Whether this is a field as `as_state` writes it.
+
+        Args:
+            entry: What a state has in its place.
+
+        Returns:
+            True if it is.
+        """
+        if not isinstance(entry, list) or len(entry) != 9 or entry[1] not in ("text", "number", "date"):
+            return False
+        side, kind, name, column, lists, *counts = entry
+        numbers = all(type(own) is int for own in (side, column, lists, *counts))
+        right = numbers and side in (0, 1) and -1 <= column < COLUMNS[kind] and -2 <= lists < COLUMNS["list"]
+        return right and isinstance(name, str) and min(counts) >= 0
 
     def as_state(self) -> dict[str, Any]:
         """The entries of the state."""
-        return {"fields": self.counted, "unlisted": self.unlisted}
+        return {"fields": [[*key, *astuple(field)] for key, field in self.known.items()], "unlisted": self.unlisted}
 
     def used(self) -> list[str]:
         """Names of the typed columns that some item may have a value in."""
-        pairs = ((key.split(" ", 2)[1], own[0]) for key, own in self.counted.items() if own[0] >= 0)
-        return [f"{part}_{slot}" for kind, slot in sorted(pairs) for part in _parts(kind)] + [LABELS]
+        own = [(kind, field.column) for (_, kind, _), field in self.known.items() if field.column >= 0]
+        lists = [("list", field.list_column) for field in self.known.values() if field.list_column >= 0]
+        return [f"{part}_{number}" for kind, number in sorted(own + lists) for part in _parts(kind)] + [LABELS]
+
+    def indexes(self) -> dict[str, str]:
+        """Column -> the kind of index that Lance makes of it."""
+        has_labels = any(self.unlisted) or any(field.list_column == -1 for field in self.known.values())
+        names = self.used() if has_labels else self.used()[:-1]
+        return {name: "LABEL_LIST" if name.startswith(("list", LABELS)) else "BTREE" for name in names}
 
     def count(self, side: int, values: Values, sign: int = 1) -> None:
         """Count an item, and give new fields their columns.
@@ -186,24 +251,27 @@ class Fields:
             sign: -1 counts it no more.
         """
         for (kind, name), own in values.items():
-            key = f"{side} {kind} {name}"
-            entry = self.counted.get(key)
-            if entry is None and (sign < 0 or any(self.unlisted) or len(self.counted) >= LISTED):
+            field = self.known.get((side, kind, name))
+            if field is None and (sign < 0 or any(self.unlisted) or len(self.known) >= LISTED):
                 self.unlisted[side] += sign
                 continue
-            if entry is None:
-                taken = {other[0] for at, other in self.counted.items() if at.split(" ", 2)[1] == kind}
-                free = (slot for slot in range(COLUMNS[kind]) if slot not in taken)
-                entry = self.counted[key] = [next(free, -1), 0, 0, 0, 0]
-            entry[1] += sign
-            entry[2] += sign * (entry[0] < 0 or not _held(kind, own))
+            if field is None:
+                taken = {other.column for (_, of, _), other in self.known.items() if of == kind}
+                field = self.known[side, kind, name] = Field(_free(kind, taken))
+            field.items += sign
+            if not self._is_single(field, own):
+                field.in_lists += sign
+                if field.list_column == -2:
+                    field.list_column = _free("list", {other.list_column for other in self.known.values()})
             for first, last in map(interval_at, map(str, own)) if kind == "date" and sign > 0 else ():
-                is_open = first <= -END or last >= END
-                entry[3 + is_open] = max(entry[3 + is_open], 1 if is_open else last - first)
-            if not entry[1]:
-                del self.counted[key]
+                if first <= -END or last >= END:
+                    field.is_open = 1
+                else:
+                    field.longest = max(field.longest, last - first)
+            if not field.items:
+                del self.known[side, kind, name]
 
-    def counts_of(self, side: int, values: Values) -> dict[tuple[str, int], int]:
+    def counts_of(self, side: int, values: Values) -> Counter[tuple[str, str, str]]:
         """What an item adds to the counts of a side.
 
         Args:
@@ -211,19 +279,18 @@ class Fields:
             values: Its values.
 
         Returns:
-            ("SIDE KIND FIELD", 1 or 2), as in `counted`, or ("", 0) for fields that are not counted -> count.
+            (kind, field, "items" or "in_lists") -> count; ("", "", "") counts fields that are not known.
         """
-        found: dict[tuple[str, int], int] = {}
+        found = Counter[tuple[str, str, str]]()
         for (kind, name), own in values.items():
-            key = f"{side} {kind} {name}"
-            if entry := self.counted.get(key):
-                found[key, 1] = 1
-                found[key, 2] = int(entry[0] < 0 or not _held(kind, own))
+            if field := self.known.get((side, kind, name)):
+                found[kind, name, "items"] += 1
+                found[kind, name, "in_lists"] += not self._is_single(field, own)
             else:
-                found["", 0] = found.get(("", 0), 0) + 1
+                found["", "", ""] += 1
         return found
 
-    def counts(self, side: int) -> dict[tuple[str, int], int]:
+    def counts(self, side: int) -> Counter[tuple[str, str, str]]:
         """The counts of a side; see `counts_of`.
 
         Args:
@@ -232,8 +299,15 @@ class Fields:
         Returns:
             Counts.
         """
-        own = {key: entry for key, entry in self.counted.items() if key.startswith(f"{side} ")}
-        return {(key, n): entry[n] for key, entry in own.items() for n in (1, 2)} | {("", 0): self.unlisted[side]}
+        own = [(kind, name, field) for (of, kind, name), field in self.known.items() if of == side]
+        counts = {
+            (kind, name, what): getattr(field, what) for kind, name, field in own for what in ("items", "in_lists")
+        }
+        return Counter(counts) + Counter({("", "", ""): self.unlisted[side]})
+
+    def _is_single(self, field: Field, values: Sequence[str | int | float]) -> bool:
+        """Whether the typed column of a field holds the values of an item."""
+        return field.column >= 0 and _is_held(values)
 
     def columns(self, side: int, values: Values) -> dict[str, Any]:
         """The typed columns of an item.
@@ -245,26 +319,45 @@ class Fields:
         Returns:
             Column -> value; those that are left out have none.
         """
-        row, labels = dict[str, Any](), set[str]()
+        row: dict[str, Any] = {}
         for (kind, name), own in values.items():
-            slot = self.counted.get(f"{side} {kind} {name}", (-1,))[0]
-            if slot < 0 or not _held(kind, own):
-                labels |= {_label(side, name), *(_label(side, name, value) for value in own)}
+            field = self.known.get((side, kind, name), _UNKNOWN)
+            if not self._is_single(field, own):
+                listed = [_listed(value, is_date=kind == "date") for value in own]
+                if field.list_column < 0:
+                    listed = [_label(side, kind, name), *(_label(side, kind, name, value) for value in listed)]
+                row[field.list_name] = sorted({*listed, *row.get(field.list_name, ())})
             elif kind == "date":
-                row |= {f"first_{slot}": _seconds(str(own[0])[:DIGITS]), f"last_{slot}": _seconds(str(own[0])[DIGITS:])}
+                ends = str(own[0])[:DIGITS], str(own[0])[DIGITS:]
+                row |= {f"{part}_{field.column}": int(end) - END for part, end in zip(_parts(kind), ends, strict=True)}
             else:
-                row[f"{kind}_{slot}"] = split_float64(own[0])[0] if kind == "number" else _spelt(str(own[0]))  # type: ignore[arg-type]
-        return row | {LABELS: sorted(labels) or None}
+                value = own[0]
+                row[f"{kind}_{field.column}"] = _spelt(value) if isinstance(value, str) else split_float64(value)[0]
+        return row
 
     def names(self, side: int) -> list[str] | None:
-        """The metadata fields and their further facets; None where not all are counted."""
-        keys = (key.split(" ", 2) for key in self.counted)
-        return None if self.unlisted[side] else sorted({name for own, _, name in keys if own == str(side)})
+        """The metadata fields and their further facets.
+
+        Args:
+            side: Number of the side.
+
+        Returns:
+            Names; None where not all are known.
+        """
+        return None if self.unlisted[side] else sorted({name for own, _, name in self.known if own == side})
 
     def types_of(self, side: int, name: str) -> tuple[bool, bool] | None:
-        """Whether a field has texts, and numbers; None where it is not counted, and may be there."""
-        has = [f"{side} {kind} {name}" in self.counted for kind in ("text", "date", "number")]
-        return None if self.unlisted[side] and not any(has) else (has[0] or has[1], has[2])
+        """Whether a field has texts, and numbers.
+
+        Args:
+            side: Number of the side.
+            name: The field.
+
+        Returns:
+            Two flags; None where not all fields are known.
+        """
+        has = {kind: (side, kind, name) in self.known for kind in ("text", "date", "number")}
+        return None if self.unlisted[side] else (has["text"] or has["date"], has["number"])
 
     def filter(self, side: int, condition: Condition | AnyOf) -> Filter:
         """A condition as SQL; one on the words of texts is not among them.
@@ -293,11 +386,19 @@ class Fields:
             ids = [str(value) for value in condition.values if can_hold(str(value))]
             return _exact(f"contains(folded, {literal(part)})" if test == "contains" else f"id IN ({literal(ids)})")
         if test == "contains":
-            part = literal(fold(texts[0]))
-            return self._tested(side, "text", name, lambda column: Filter(
-                f"(contains({column}, {part}) AND NOT starts_with({column}, {literal(_LONG)}))",
-                f"(contains({column}, {part}) OR starts_with({column}, {literal(_LONG)}))",
-            ))  # fmt: skip
+            part, long = literal(fold(texts[0])), literal(_LONG)
+            field = self._field(side, "text", name)
+            filters = list[Filter]()
+            if field.column >= 0:
+                has, is_long = f"contains(text_{field.column}, {part})", f"starts_with(text_{field.column}, {long})"
+                filters.append(Filter(f"({has} AND NOT {is_long})", f"({has} OR {is_long})"))
+            if field.in_lists:
+                joined = f"array_to_string({field.list_name}, '\x1e')"
+                possible = f"(contains({joined}, {part}) OR contains({joined}, {long}))"
+                filters.append(
+                    Filter("FALSE", self._in_list(side, "text", name) if field.list_column < 0 else possible)
+                )
+            return _any(filters)
         dates = [self._within(side, condition, "=" if test == "in" else test, date) for date in condition.dates]
         if test in ("=", "in"):
             return _any([*self._equal(side, name, condition.others), *dates])
@@ -308,70 +409,76 @@ class Fields:
         """Items of which a field has one of some texts and numbers."""
         filters = list[Filter]()
         for kind in ("text", "number"):
+            field = self._field(side, kind, name)
             own = [value for value in others if isinstance(value, str) == (kind == "text") and value == value]
-            slot, _, labelled, *_ = self._entry(side, kind, name)
-            held = [value for value in own if _held(kind, [value])]
+            held = [value for value in own if _is_held([value])]
             spelt = [_spelt(value) if isinstance(value, str) else split_float64(value)[0] for value in held]
-            if slot >= 0 and spelt:
-                filters.append(_exact(f"{kind}_{slot} IN ({literal(list(dict.fromkeys(spelt)))})"))
-            if labelled and own:
-                labels = list(dict.fromkeys(_label(side, name, value) for value in own))
-                filters.append(_exact(f"array_has_any({LABELS}, [{literal(labels)}])"))
+            if field.column >= 0 and spelt:
+                filters.append(_exact(f"{kind}_{field.column} IN ({literal(list(dict.fromkeys(spelt)))})"))
+            if field.in_lists and own:
+                listed = list(dict.fromkeys(map(_listed, own)))
+                if field.list_column < 0:
+                    listed = [_label(side, kind, name, value) for value in listed]
+                filters.append(_exact(f"array_has_any({field.list_name}, [{literal(listed)}])"))
         return filters
 
     def _beyond(self, side: int, name: str, test: str, limit: float) -> Filter:
         """Items of which a field has a number below or above a limit."""
+        field = self._field(side, "number", name)
         nearest, rest = split_float64(limit)
         if rest:  # The limit lies between two float64.
             test = test[0] + "=" * ((test[0] == "<") == (rest > 0))
         every = limit == -math.inf and test[0] == ">"
         written = "IS NOT NULL" if every else f"{test} {literal(nearest)}"
-        return self._tested(side, "number", name, lambda column: _exact(f"{column} {written}"))
+        filters = [_exact(f"number_{field.column} {written}")] if field.column >= 0 else []
+        return _any([*filters, *self._left(side, "number", name)])
 
-    def _within(self, side: int, condition: Condition, test: str, interval: Any) -> Filter:
+    def _within(self, side: int, condition: Condition, test: str, interval: DateInterval) -> Filter:
         """Items of which a field has a date that fulfils a test, possibly or certainly."""
-        tests = {end: _seconds(text) for end, text in interval_tests(test, interval, certain=condition.certain).items()}
         name = condition.field + DATE
-        _, _, _, longest, is_open = self._entry(side, "date", name)
+        field, filters = self._field(side, "date", name), list[Filter]()
+        tests = interval_tests(test, interval, certain=condition.certain)
+        limits = [(*end.split(), int(text) - END) for end, text in tests.items()]
+        own = " AND ".join(f"{end}_{field.column} {sign} {limit}" for end, sign, limit in limits)
+        if limits == [("last", ">=", -END)]:
+            own = f"last_{field.column} IS NOT NULL"
+        elif len(limits) == 2:
+            # Both ends are bounded at both sides: the indexes give no more than what lies near.
+            (before,) = (limit for _, sign, limit in limits if sign == "<")
+            (after,) = (limit for _, sign, limit in limits if sign == ">=")
+            first, last = f"first_{field.column}", f"last_{field.column}"
+            near = f"{first} >= {after - field.longest} AND {first} < {before}"
+            near += f" AND {last} >= {after} AND {last} < {before + field.longest}"
+            ways = [f"{own} AND {near}"]
+            if field.is_open:
+                ways += [f"{own} AND {first} = {-END}", f"{own} AND {last} = {END - 2}"]
+            own = " OR ".join(f"({way})" for way in ways)
+        if field.column >= 0:
+            filters.append(_exact(f"({own})"))
+        return _any([*filters, *self._left(side, "date", name)])
 
-        def written(column: str) -> Filter:
-            slot = column.partition("_")[2]
-            first, last = f"first_{slot}", f"last_{slot}"
-            own = [f"{end.replace(' ', f'_{slot} ')} {seconds}" for end, seconds in tests.items()]
-            if tests == {"last >=": -END}:
-                return _exact(f"{last} IS NOT NULL")
-            if len(tests) == 2:
-                # Both ends bounded at both sides: the indexes give no more than what lies near.
-                (before,) = (seconds for end, seconds in tests.items() if end.endswith("<"))
-                (after,) = (seconds for end, seconds in tests.items() if end.endswith(">="))
-                near = [f"{first} < {before}", f"{first} >= {after - longest}"]
-                near += [f"{last} >= {after}", f"{last} < {before + longest}"]
-                bounded = " AND ".join([*own, *near])
-                if is_open and not condition.certain:
-                    begun = " AND ".join([*own, f"{first} = {-END}"])
-                    open_end = " AND ".join([*own, f"{last} = {END - 2}"])
-                    return _exact(f"(({bounded}) OR ({begun}) OR ({open_end}))")
-                return _exact(f"({bounded})")
-            return _exact(f"({' AND '.join(own)})")
+    def _left(self, side: int, kind: str, name: str) -> list[Filter]:
+        """Items that have a field in a list, which are decided by their metadata."""
+        return [Filter("FALSE", self._in_list(side, kind, name))] if self._field(side, kind, name).in_lists else []
 
-        return self._tested(side, "date", name, written)
+    def _in_list(self, side: int, kind: str, name: str) -> str:
+        """Whether an item has a field in a list."""
+        field = self._field(side, kind, name)
+        if field.list_column >= 0:
+            return f"{field.list_name} IS NOT NULL"
+        return f"array_has_any({LABELS}, [{literal(_label(side, kind, name))}])"
 
-    def _tested(self, side: int, kind: str, name: str, written: Callable[[str], Filter]) -> Filter:
-        """A test of a column; those that have labels of the field are decided by their metadata."""
-        slot, _, labelled, *_ = self._entry(side, kind, name)
-        filters = [written(f"{kind}_{slot}")] if slot >= 0 else []
-        if labelled:
-            filters.append(Filter("FALSE", f"array_has_any({LABELS}, [{literal(_label(side, name))}])"))
-        return _any(filters)
-
-    def _entry(self, side: int, kind: str, name: str) -> Sequence[int]:
-        entry = self.counted.get(f"{side} {kind} {name}")
-        return (-1, 0, self.unlisted[side], 0, 1) if entry is None else entry
+    def _field(self, side: int, kind: str, name: str) -> Field:
+        return self.known.get((side, kind, name)) or replace(_UNKNOWN, in_lists=self.unlisted[side])
 
 
-def _seconds(text: str) -> int:
-    """One end of an interval of its digits; see `facets.digits`."""
-    return int(text) - END
+_UNKNOWN = Field(list_column=-1)
+"""A field that the state does not know."""
+
+
+def _free(kind: str, taken: set[int]) -> int:
+    """The first column of a kind that is not taken; -1 for none."""
+    return next((number for number in range(COLUMNS[kind]) if number not in taken), -1)
 
 
 def _exact(text: str) -> Filter:

@@ -6,6 +6,7 @@ Statements are written as PostgreSQL's, with `?` for a parameter and `= ANY(?::t
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ MOST_JOINED = 250
 ROUND = 2**62
 """Numbers of the state are counted modulo this one, a power of two: both databases hold 64 bits."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LINKS: Mapping[Space, str] = {
     "images": (
         "SELECT i.key, t.key FROM items i JOIN links l ON l.image = i.id JOIN items t ON t.side = 1 AND t.id = l.text "
@@ -96,7 +98,7 @@ def can_hold(text: str) -> bool:
     Returns:
         True if a database can hold it.
     """
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    return "\0" not in text and (text.isascii() or not _SURROGATE.search(text))
 
 
 def require_storable(entries: Sequence[IndexEntry]) -> None:
