@@ -788,7 +788,8 @@ class LanceVectors:
 
     def _selected(self, among: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
         """`positions` of items that a filter has just given; None where other items are asked, or several vectors."""
-        for keys, rows in self.tables.cache.get(f"selected {self.side}", ()) if self.views == 1 else ():
+        known = self.tables.cache.get(f"selected {self.side}", ()) if among is not None and self.views == 1 else ()
+        for keys, rows in known:
             places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
             if len(keys) and (keys[places] == among).all():
                 return keys[places], rows[places]

@@ -224,7 +224,7 @@ class Fields:
         side, kind, name, column, lists, *counts = entry
         numbers = all(type(own) is int for own in (side, column, lists, *counts))
         right = numbers and side in (0, 1) and -1 <= column < COLUMNS[kind] and -2 <= lists < COLUMNS["list"]
-        return right and isinstance(name, str) and min(counts) >= 0
+        return right and isinstance(name, str) and min(counts) >= 0 and max(counts) <= 2 * END
 
     def as_state(self) -> dict[str, Any]:
         """The entries of the state."""
@@ -250,7 +250,7 @@ class Fields:
             values: Its values.
             sign: -1 counts it no more.
         """
-        for (kind, name), own in values.items():
+        for (kind, name), own in sorted(values.items()):  # The same index has the same columns.
             field = self.known.get((side, kind, name))
             if field is None and (sign < 0 or any(self.unlisted) or len(self.known) >= LISTED):
                 self.unlisted[side] += sign
