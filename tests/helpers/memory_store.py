@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.dates import DateInterval
 from subtext.errors import SearchIndexError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.errors import IndexIssue
-from subtext.retrieval.stores.facets import DATE, NUMBER, Condition, facets, interval_at, item_words
+from subtext.retrieval.stores.facets import DATE, NUMBER, AnyOf, Condition, facets, fulfils, item_words
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -57,7 +55,7 @@ class MemoryView(View):
     def stats(self) -> Stats:
         return Stats(0, {side: self.counts[side] for side in SIDES})
 
-    def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
+    def select(self, side: Side, where: Sequence[Condition | AnyOf] = ()) -> NDArray[np.int64]:
         keys = [
             key
             for key, (row, entry, _) in sorted(self.data.rows[side].items())
@@ -65,12 +63,10 @@ class MemoryView(View):
         ]
         return np.array(keys, dtype=np.int64)
 
-    def _fulfils(self, row: StoredRow, entry: IndexEntry, condition: Condition) -> bool:
-        name = condition.field
-        every = facets(entry.metadata)
-        values = [row.id] if name == "id" else [value for field, value in every if field == name]
-        dates = [str(value) for field, value in every if field == name + DATE]
-        return fulfils(condition, [row.text or ""] if name == "text" else values, dates)
+    def _fulfils(self, row: StoredRow, entry: IndexEntry, condition: Condition | AnyOf) -> bool:
+        if isinstance(condition, Condition) and condition.field == "text":
+            return fold(str(condition.value)) in fold(row.text or "")
+        return fulfils(condition, row.id, facets(entry.metadata))
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
@@ -129,42 +125,6 @@ class MemoryView(View):
         if kind == "documents":
             return [(name, hash(text)) for name, text in self.data.documents.items()]
         return [(self.data.documents[kind],)] if kind in self.data.documents else []
-
-
-def fulfils(condition: Condition, values: Collection[str | int | float], dates: Collection[str] = ()) -> bool:
-    """Whether values of the field, and the dates that they are, fulfil a condition."""
-    test = condition.test
-    if test == "contains":
-        return any(isinstance(value, str) and fold(str(condition.value)) in fold(value) for value in values)
-    intervals = [interval_at(date) for date in dates]
-    if test == "!=":
-        return not fulfils(
-            replace(condition, test="in", value=condition.values, certain=not condition.certain), values, dates
-        )
-    name = "=" if test == "in" else test
-    if any(meets(name, wanted, own, certain=condition.certain) for wanted in condition.dates for own in intervals):
-        return True
-    plain = {fold(value) if isinstance(value, str) else value for value in values}
-    if name == "=":
-        return any((fold(value) if isinstance(value, str) else value) in plain for value in condition.others)
-    compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[test]
-    limits = [value for value in condition.others if not isinstance(value, str)]
-    return any(not isinstance(value, str) and compare(value, limit) for value in values for limit in limits)
-
-
-def meets(test: str, wanted: DateInterval, own: tuple[int, int], *, certain: bool) -> bool:
-    """Whether some second of an interval, or every one, fulfils a test."""
-    first, last = own
-    if test == "=":
-        within = wanted.first <= first and last <= wanted.last
-        return within if certain else first <= wanted.last and last >= wanted.first
-    ends = {
-        "<": (last if certain else first) < wanted.first,
-        "<=": (last if certain else first) <= wanted.last,
-        ">": (first if certain else last) > wanted.last,
-        ">=": (first if certain else last) >= wanted.first,
-    }
-    return ends[test]
 
 
 class MemoryWriter(Writer):

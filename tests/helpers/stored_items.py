@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from subtext.retrieval import calibration as calibrations
 from subtext.retrieval.calibration import Calibration
-from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.condition import count_dates, matching, parse
 from subtext.retrieval.confidence import sample
 from subtext.retrieval.journal import deleted_before
 from subtext.retrieval.manifest import Manifest
@@ -205,3 +206,75 @@ def calibration(store: Store) -> Calibration | None:
 def calibration_mark(store: Store) -> float:
     with store.reading() as view:
         return calibrations.calibration_mark(view)
+
+
+ODD: list[dict[str, object]] = [
+    *(
+        {"n": value}
+        for value in (5, "5", [5, "five"], 2**60, 2**60 + 1, 1e300, 10**40, True, -0.0, [1, 9], [2**60 + 1, 3])
+    ),
+    *({"s": value} for value in ("Straße", "STRASSE", ["straße", "Zürich"], "it's 100 %_\\", "\u0301", ["a", 7, "b"])),
+    *({"s": value} for value in ("x" * 300, ["y" * 300, "strasse"], "abc " * 90, "x" * 299 + "z")),
+    *({"d": value} for value in ("1923", "um 1900", "before 1900", "after 1945", ["1890", "1950-05-05"], 1923, 1923.5)),
+    *({"d": value} for value in (["1890", 1950], "someday", "1923-06-07T10:11:12", ["1923", "before 1800"])),
+    {"m": {"x": 1, "y": "z"}, "n": 5, "s": "strasse", "d": "1923-06"},
+    {"s": ["b", "a"], "n": [5, 6, 7], "d": ["1923-06-07", "1999"], "Ort.ä b": "here"},
+    {},
+]
+"""Metadata of pictures that is not of one kind: fields of texts and numbers, lists, texts of any length, open dates."""
+ODD_CONDITIONS: list[str | Condition] = [
+    *(f"n {test} {value}" for test in ("=", "!=", "<", ">=") for value in (5, 0, 1.5, 2**60 + 1, "1e300")),
+    *(Condition("n", test, value) for test in ("<=", ">") for value in (2**60, 10**40, float("inf"))),  # type: ignore[arg-type]
+    *(f"n in {values}" for values in ("5, five", "7, 9, true", str(10**40))),
+    *(
+        f"s {test} {value}"
+        for test in ("=", "!=", "contains")
+        for value in ("STRASSE", "zuRICH", "x" * 300, "abc", "a")
+    ),
+    *(f"s contains {value}" for value in ("it's 100 %_\\", "%", "_", "z", "0", "x" * 250)),
+    *(f"s in {values}" for values in ("a, 7", "strasse, b", "nothing")),
+    *(f"d {test} {value}" for test in ("=", "!=", "<", "<=", ">", ">=") for value in ("1923", "1923-06-07", "um 1900")),
+    *(
+        Condition("d", test, parse(f"d = {value}").values[0], certain=True)
+        for test in ("=", "!=", "<", ">=")
+        for value in ("1923", "1899-12-31")
+    ),  # type: ignore[arg-type]
+    *("m.x = 1", "m.y = Z", "m.y != z", "Ort.ä b = HERE", "late = 3", "late != 3", "late contains x", "late < 1950"),
+]
+
+
+def assert_odd_metadata_is_filtered(store: Store, plain: Store) -> None:
+    """Assert that two stores give the same items, through changes, and fields and kinds of values that come later."""
+    changes = []
+    entries = [IndexEntry(f"o{number}", b"%d" % number, metadata=own) for number, own in enumerate(ODD)]
+    later = [
+        IndexEntry(f"l{number}", b"l", metadata={"late": own}) for number, own in enumerate([3, "3", ["x", 3], "1923"])
+    ]
+    for name in (entries[1::2], entries[::2], later):
+        changes.append(Change("images", name, vectors(range(500, 500 + len(name)), VIEWS)))
+    other = {"n": "fünf", "s": ["Straße"], "late": "x"}
+    amended = [replace(entry, metadata=own) for entry, own in zip(entries[::5], [other, {}] * 9, strict=False)]
+    changes += [Change("images", amended=amended), Change("images", deleted=["o1", "l0", "l2", "o7"])]
+    for own in (store, plain):
+        with own.writing("add") as writer:
+            for change in changes:
+                writer.apply(change)
+    wanted = [parse(own) if isinstance(own, str) else own for own in ODD_CONDITIONS]
+
+    def compare(cases: list[list[Condition]]) -> None:
+        with store.reading() as mine, plain.reading() as theirs:
+            assert mine.fields("images") == theirs.fields("images")
+            for where in cases:
+                got, right = (
+                    {item.id for item in view.items("images", matching(view, "images", where, strict=False))}
+                    for view in (mine, theirs)
+                )
+                assert got == right, (where, got - right, right - got)
+                assert mine.count("images", where) == theirs.count("images", where), where
+                if where[0].field == "d":
+                    assert count_dates(mine, "images", where) == count_dates(theirs, "images", where), where
+
+    compare([[own] for own in wanted])
+    with store.writing("compact") as writer:
+        writer.compact()
+    compare([[wanted[n], wanted[-7 * n % len(wanted)]] for n in range(0, len(wanted), 4)])

@@ -550,6 +550,7 @@ def _ingest_parts(
     """Let the workers of a cluster write a new index, which one change then makes of what they wrote."""
     written, done, total = list[WrittenPart](), 0, WriteCounts()
     with parts.driving(_prepare_cluster(cluster, embed, pairs), note) as size:
+        fields = parts.choose_columns(_all_metadata(pairs))
         work = _OnCluster(embed, parts)
         for part, (found, is_new) in cluster.map(work, _parts(pairs, size), gpu=embed.on_gpu, size=_bytes_of):
             parts.require_driving()
@@ -558,7 +559,7 @@ def _ingest_parts(
             total += WriteCounts(part.count) if is_new else WriteCounts(unchanged=part.count)
             if progress is not None:
                 progress(done)
-        writer.add_parts(written, job=job, done=done)
+        writer.add_parts(written, fields=fields, job=job, done=done)
         parts.remove()
     return total
 
@@ -967,10 +968,23 @@ def _entries(
                 stamp = f"{stamp} {mark}" if mark and stamp else stamp
         elif isinstance(value, bytes) and digests is None:
             content = _digest(value)
-        metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
-        metadata = {**({"split": str(items.splits[row])} if chunk.splits else {}), **metadata}
+        metadata = _metadata(items, row, splits=chunk.splits)
         entries.append(IndexEntry(name, content, path=path, text=text, metadata=metadata, stamp=stamp))
     return entries
+
+
+def _metadata(items: Items, row: int, *, splits: bool) -> dict[str, Any]:
+    """What is known of an item; its split, where the data set has its own."""
+    own = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
+    return {**({"split": str(items.splits[row])} if splits else {}), **own}
+
+
+def _all_metadata(pairs: Dataset) -> Iterator[tuple[Side, dict[str, Any]]]:
+    """What is known of every item, in the order in which one process puts them in."""
+    for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
+        for start, stop in _pieces(len(items), CHUNK):
+            taken = items.take(np.arange(start, stop, dtype=np.int64))
+            yield from ((side, _metadata(taken, row, splits=pairs.own_splits)) for row in range(len(taken)))
 
 
 def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +17,19 @@ from numpy.typing import NDArray
 from subtext.data.dates import END, DateInterval, read_date, year_interval, year_of
 from subtext.errors import RequirementError
 from subtext.retrieval.answer import DateCounts
-from subtext.retrieval.stores.facets import DATE, ID, NUMBER, ORDER, TEXT, Condition, Place, Test, Value, place_of
+from subtext.retrieval.stores.facets import (
+    DATE,
+    ID,
+    NUMBER,
+    ORDER,
+    TEXT,
+    AnyOf,
+    Condition,
+    Place,
+    Test,
+    Value,
+    place_of,
+)
 from subtext.retrieval.stores.item import Side
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import fold
@@ -184,11 +197,7 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
             f"{', '.join(fields) or 'none'}, and text and id{meant}"
         )
     where = [_resolved(view, side, condition) for condition in where]
-    plain = [one for one in where if _alternatives(view, side, one) == [[one]]]
-    keys = view.select(side, plain) if plain else view.keys(side)
-    for condition in where:
-        if condition not in plain:
-            keys = keys[np.isin(keys, _fulfilling(view, side, condition))]
+    keys = view.select(side, [_complete(view, side, one) for one in where]) if where else view.keys(side)
     # A field of another type matches nothing: only then its type is looked at.
     for condition in where if strict else ():
         if not len(keys) or condition.test == "!=":
@@ -212,15 +221,16 @@ def count_dates(view: View, side: Side, where: Sequence[Condition]) -> DateCount
     dated = [one for one in where if _dates_of(one) and _has(view, side, one.field, DATE)]
     if not dated:
         return None
+    where = [_resolved(view, side, condition) for condition in where]
     possible, certain = (
-        len(matching(view, side, [replace(one, certain=flag) for one in where], strict=False)) for flag in (False, True)
+        view.count(side, [_complete(view, side, replace(one, certain=flag)) for one in where]) for flag in (False, True)
     )
-    others = matching(view, side, [one for one in where if one not in dated], strict=False)
-    undated = np.zeros(len(others), dtype=np.bool_)
-    for field in {one.field for one in dated}:
-        with_date = [view.select(side, [Condition(field, ">=", value)]) for value in (_EVER, -END)]
-        undated |= ~np.isin(others, np.concatenate(with_date))
-    return DateCounts(possible, certain, int(undated.sum()))
+    others = [_complete(view, side, one) for one in where if one not in dated]
+    with_dates = [
+        AnyOf([[Condition(field, ">=", value)] for value in (_EVER, -math.inf)])
+        for field in sorted({one.field for one in dated})
+    ]
+    return DateCounts(possible, certain, view.count(side, others) - view.count(side, [*others, *with_dates]))
 
 
 def missed(view: View, side: Side, where: Sequence[Condition], *, nothing: bool) -> tuple[str, ...]:
@@ -328,7 +338,7 @@ def _some(view: View, side: Side, name: str, typed: str) -> bool:
     """Whether some item has the value that is typed so."""
     condition = Condition(name, "in", [*_readings(typed), typed])
     try:
-        return bool(len(_fulfilling(view, side, _resolved(view, side, condition))))
+        return view.count(side, [_complete(view, side, _resolved(view, side, condition))]) > 0
     except RequirementError:  # It fits two items.
         return True
 
@@ -344,8 +354,8 @@ def _has(view: View, side: Side, field: str, suffix: str = "") -> bool:
     """Whether some text of a field is a date, or a number, by the suffix; without one, whether it has numbers."""
     cached = f"{field}{suffix} of {side}"
     if cached not in view.cache:
-        values = view.values(side, field + suffix)
-        view.cache[cached] = values.has_texts if suffix == DATE else values.has_numbers
+        has_texts, has_numbers = view.types_of(side, field + suffix)
+        view.cache[cached] = has_texts if suffix == DATE else has_numbers
     return bool(view.cache[cached])
 
 
@@ -407,15 +417,14 @@ def _years(field: str, test: str, interval: DateInterval, *, certain: bool) -> l
     return [above, below] if test == "=" else [below] if test in ("<", "<=") else [above]
 
 
-def _fulfilling(view: View, side: Side, condition: Condition) -> NDArray[np.int64]:
-    """Keys of the items that fulfil one condition, ascending."""
-    if condition.test == "!=":
+def _complete(view: View, side: Side, condition: Condition) -> Condition | AnyOf:
+    """A condition with all that it is compared with."""
+    negated, equal = condition.test == "!=", condition
+    if negated:
         # What certainly is equal is not possibly unequal.
         equal = replace(condition, test="in", value=list(condition.values), certain=not condition.certain)
-        keys = view.keys(side)
-        return keys[~np.isin(keys, _fulfilling(view, side, equal))]
-    parts = [view.select(side, part) for part in _alternatives(view, side, condition)]
-    return np.unique(np.concatenate(parts))
+    found = _alternatives(view, side, equal)
+    return condition if found == [[equal]] else AnyOf(found, negated)
 
 
 def _check_values_exist(view: View, side: Side, condition: Condition, fields: Sequence[str]) -> None:

@@ -24,7 +24,7 @@ from subtext.retrieval.condition import matching
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.neighbours import near_of, without_lenders
 from subtext.retrieval.stores.errors import IndexIssue
-from subtext.retrieval.stores.facets import DATE, NUMBER, TEXT, Condition, facets, interval_at, item_words
+from subtext.retrieval.stores.facets import DATE, NUMBER, TEXT, AnyOf, Condition, facets, interval_at, item_words
 from subtext.retrieval.stores.item import (
     DERIVED,
     NO_HITS,
@@ -123,7 +123,7 @@ class VisibleView(View):
                 shown = np.setdiff1d(shown, np.array(failing, dtype=np.int64))
         return np.union1d(shown, alone)
 
-    def select(self, side: Space, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
+    def select(self, side: Space, where: Sequence[Condition | AnyOf] = ()) -> NDArray[np.int64]:
         """The keys of the visible items that fulfil every condition; see `View.select`.
 
         Args:
@@ -138,7 +138,7 @@ class VisibleView(View):
             return np.intersect1d(own, self.owners(side)[1])
         keys = self.keys(side_of(side))
         for condition in where:
-            if side == "images" and condition.field == TEXT:
+            if side == "images" and isinstance(condition, Condition) and condition.field == TEXT:
                 texts, images = self.owner_links()
                 found = images[np.isin(texts, self.select("texts", [condition]))]
             else:

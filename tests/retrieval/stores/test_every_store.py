@@ -76,6 +76,11 @@ def test_condition_equals_plain_loop(shared: Store, condition: str | Condition, 
     stored_items.assert_as_a_loop_says(shared, condition, wanted, QUERIES)
 
 
+def test_metadata_of_any_kind_is_filtered_as_in_a_folder(place: Store, tmp_path: Path) -> None:
+    stored_items.assert_odd_metadata_is_filtered(place, stored_items.made(tmp_path / "plain"))
+    assert damage(place) == []
+
+
 def test_all_conditions_must_hold(shared: Store) -> None:
     where = [parse("year < 1930"), parse("tags = odd"), parse("place in Paris, Wien"), parse("text contains rowing")]
     with shared.reading() as view:

@@ -29,7 +29,7 @@ from subtext.errors import OutputError, RequirementError, SearchIndexError, Subt
 from subtext.retrieval import index_files
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.manifest import EncoderRecord, checksum
-from subtext.retrieval.stores import lance
+from subtext.retrieval.stores import lance, lance_fields
 from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.item import SPACES, Change, DerivedRow, IndexEntry
 from subtext.retrieval.stores.lance import LanceStore
@@ -110,6 +110,52 @@ def test_list_search_reads_candidate_vectors_once(tmp_path: Path) -> None:
         assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
 
 
+@pytest.mark.parametrize("listed", [5, pytest.param(12, marks=pytest.mark.slow)])
+def test_fields_without_columns_of_their_own_are_filtered_as_in_a_folder(
+    listed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive may have any number of fields; texts that are too long for a column are compared by their digests."""
+    monkeypatch.setattr(lance_fields, "COLUMNS", {"text": 2, "number": 1, "date": 1, "list": 1})
+    monkeypatch.setattr(lance_fields, "LISTED", listed)
+    monkeypatch.setattr(lance_fields, "LONG", 4)
+    store = create_store(f"lance://{tmp_path / 'index'}", stored_items.manifest(exact_up_to=20))
+    stored_items.assert_odd_metadata_is_filtered(store, create_store(tmp_path / "plain", stored_items.manifest()))
+    assert damage(store) == []
+
+
+@pytest.mark.slow
+def test_filter_reads_few_bytes_of_a_large_table(tmp_path: Path) -> None:
+    """Of a table with indexes only what lies near the items is read, whatever the metadata of the others is."""
+    store = create_store(
+        f"lance://{tmp_path / 'index'}", replace(stored_items.manifest(100), views={"images": 1, "texts": 1})
+    )
+    count, folder = 6_000, []
+    for number in range(count):
+        day = f"{1500 + number % 400}-03-05"
+        own = {"box": f"Box {number % 30}", "number": number, "taken": day, "tags": [f"t{number % 30}", "all"]}
+        folder.append(IndexEntry(f"p{number}", b"c", metadata={**own, "other": f"{number} " * 20}))
+    vectors = np.random.default_rng(0).standard_normal((count, 1, stored_items.WIDTH)).astype(np.float32)
+    with store.writing("build") as writer:
+        writer.put(Change("images", folder, vectors))
+        writer.compact()
+    size = sum(file["size_bytes"] for file in store.files())
+    for conditions, wanted in (
+        (["box = BOX 7"], 200),
+        (["number >= 1000", "number < 1200"], 200),
+        (["taken = 1600-03-05"], 15),
+        (["tags = t7"], 200),
+        (["box = box 7", "place != Paris", "tags = all"], 200),
+    ):
+        with open_store(store.path).reading() as view:
+            assert isinstance(view, lance.LanceView)
+            view.tables.dataset.io_stats_incremental()
+            keys = matching(view, "images", [parse(own) for own in conditions], strict=False)
+            taken = view.tables.dataset.io_stats_incremental()
+            assert len(keys) == wanted and taken.read_bytes < size / 10 and taken.read_iops <= 40, (conditions, taken)
+            view.vectors("images", keys)
+            assert "rows of images" not in view.tables.cache, "the rows of what a filter gave are known"
+
+
 @pytest.mark.parametrize("single", [1, 2**15])
 def test_filter_reads_few_vectors_singly_and_many_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: int
@@ -132,25 +178,15 @@ def test_filter_reads_few_vectors_singly_and_many_together(
     )
 
 
-def test_filter_reads_field_names_once_per_version(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an object store they take as long as the filter itself."""
-    plain, statements = lance.LanceTables.query, list[str]()
-
-    def noted(self: Any, statement: str, *values: Any) -> Any:
-        statements.append(statement)
-        return plain(self, statement, *values)
-
-    monkeypatch.setattr(lance.LanceTables, "query", noted)
-    for _ in range(3):
+def test_filter_reads_no_counted_metadata(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names and kinds of fields are in the state: to read them from all items takes longer than the filter itself."""
+    statements = list[str]()
+    monkeypatch.setattr(lance.LanceTables, "query", lambda self, statement, *values: statements.append(statement))
+    for condition, count in {"rare = true": 8, "taken < 2021-03-05": 8, "year >= 1930": 10, "tags = odd": 20}.items():
         with store.reading() as view:
-            assert len(matching(view, "images", [parse("rare = true")])) == 8
-    assert len([own for own in statements if "DISTINCT name" in own]) == 1
-    with store.writing("add") as writer:
-        writer.put(
-            Change("images", [IndexEntry("new", b"x", metadata={"colour": "red"})], stored_items.vectors(range(1), 2))
-        )
-    with store.reading() as view:
-        assert "colour" in view.fields("images")
+            assert len(matching(view, "images", [parse(condition)])) == count
+            assert view.fields("images") == ["place", "rare", "tags", "taken", "weight", "year"]
+    assert not statements
 
 
 def test_list_search_finds_items_added_later(tmp_path: Path) -> None:
@@ -551,13 +587,15 @@ def test_damage_is_reported(store: LanceStore) -> None:
     dataset.delete(f"key = 6 AND kind = {lance.FURTHER}")
     dataset.update({"vector": f"{[0.5] * stored_items.WIDTH}"}, where=f"key = 4 AND kind = {lance.FURTHER}")
     dataset.update({"facets": "NULL"}, where="id = 'p7'")
+    place = store.latest().fields.known[0, "text", "place"].column
+    dataset.update({f"text_{place}": "'elsewhere'"}, where="id = 'p8'")
     told = "\n".join(f"{each.where}: {each.what}" for each in damage(store))
     for what in (
         "items: 1 item changed or damaged: texts/'t3'",
         "items: has 59 of 60 texts",
         "1 item of images with changed or damaged vectors: 'p3'",
         "1 item of images without 2 vectors, or twice there: 'p5'",
-        "1 item of images filtered by other values than the metadata: 'p7'",
+        "2 items of images filtered by other values than the metadata: 'p7', 'p8'",
         "1 item of texts whose words differ from the text: 't3'",
         "links changed or damaged",
     ):
@@ -743,7 +781,9 @@ JOB = [1, "add", None, "2026", None, 0, 0]
         ("jobs", [[*JOB[:2], "{", *JOB[3:]]]), ("jobs", [[*JOB[:2], "[" * 10**5, *JOB[3:]]]),
         ("manifest", 7), ("manifest", "{}"), ("manifest", "[" * 10**5), ("manifest", _of_a_stranger(width=2**40)),
         ("manifest", _of_a_stranger(width=0)), ("manifest", _of_a_stranger(views={"images": -1, "texts": 1})),
-        ("manifest", _of_a_stranger(exact_up_to=-1)),
+        ("manifest", _of_a_stranger(exact_up_to=-1)), ("fields", {}), ("fields", [[0, "text", "x"]]), ("unlisted", [1]),
+        ("fields", [[2, "text", "x", 0, -2, 1, 0, 0, 0]]), ("fields", [[0, "text", "x", 99, -2, 1, 0, 0, 0]]),
+        ("fields", [[0, "date", "x", 0, -2, 1, 0, 2**70, 0]]), ("unlisted", [-1, 0]),
     ],
     ids=lambda value: str(value)[:24],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ DIGITS = 18
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,300})(?:\.\d{1,40})?", re.ASCII)
 """A number in a text; 007 is a name."""
+_COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _OFFSET = re.compile(r".*\d:\d\d\S*?\s*(?:Z|UTC|[+-]\d\d(?::?\d\d)?)", re.ASCII | re.I)
 """A time with its offset from UTC."""
 
@@ -97,6 +99,19 @@ class Condition:
         return [value for value in self.values if isinstance(value, str | int | float)]
 
 
+@dataclass(frozen=True)
+class AnyOf:
+    """Conditions on metadata fields or ids of which one list has to hold as a whole.
+
+    Attributes:
+        alternatives: The lists.
+        negated: None of them may hold.
+    """
+
+    alternatives: Sequence[Sequence[Condition]]
+    negated: bool = False
+
+
 def _has_offset(value: Value) -> bool:
     """Whether a date and time names its offset from UTC."""
     if isinstance(value, DateInterval):
@@ -134,6 +149,52 @@ def facets(metadata: Mapping[str, Any]) -> set[Facet]:
         if number is not None:
             result.add((name + NUMBER, number))
     return result | {(name, value) for (name, _), value in texts.items()}
+
+
+def fulfils(condition: Condition | AnyOf, name: str, values: set[Facet]) -> bool:
+    """Whether an item fulfils a condition on its id or its metadata; what stores search is this.
+
+    Args:
+        condition: The condition; not one on its text.
+        name: Id of the item.
+        values: What `facets` gives of its metadata.
+
+    Returns:
+        True if it does.
+
+    Example:
+        >>> [fulfils(Condition("tags", "in", ["a", 7]), "p1", facets({"tags": tags})) for tags in (["A", "b"], "b")]
+        [True, False]
+    """
+    if isinstance(condition, AnyOf):
+        parts = (all(fulfils(one, name, values) for one in own) for own in condition.alternatives)
+        return any(parts) != condition.negated
+    field, test = condition.field, condition.test
+    if test == "!=":
+        # What certainly is equal is not possibly unequal.
+        return not fulfils(Condition(field, "in", list(condition.values), not condition.certain), name, values)
+    own = [name] if field == ID else [value for other, value in values if other == field]
+    if test == "contains":
+        part = fold(str(condition.value))
+        return any(part in fold(value) for value in own if isinstance(value, str))
+    dates = [str(value) for other, value in values if other == field + DATE]
+    kind = "=" if test == "in" else test
+    tests = [interval_tests(kind, interval, certain=condition.certain) for interval in condition.dates]
+    if any(_meets(one, of) for one in dates for of in tests):
+        return True
+    if kind == "=":
+        wanted = {fold(value) if isinstance(value, str) else value for value in condition.others}
+        return any((fold(value) if isinstance(value, str) else value) in wanted for value in own)
+    limits = [value for value in condition.others if not isinstance(value, str)]
+    numbers = [value for value in own if not isinstance(value, str)]
+    return any(_COMPARISONS[test](number, limit) for number in numbers for limit in limits)
+
+
+def _meets(written: str, tests: Mapping[str, str]) -> bool:
+    """Whether the ends of a date, as texts of digits, fulfil what `interval_tests` gave."""
+    ends = {"first": written[:DIGITS], "last": written[DIGITS:]}
+    split = [(*test.split(), limit) for test, limit in tests.items()]
+    return all(ends[end] < limit if sign == "<" else ends[end] >= limit for end, sign, limit in split)
 
 
 @lru_cache(1 << 16)

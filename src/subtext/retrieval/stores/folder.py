@@ -75,7 +75,7 @@ from subtext.retrieval.stores.item import (
     side_of,
 )
 from subtext.retrieval.stores.saved_lists import without_images
-from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
+from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlWriter, StatementView, Tables, with_facet
 from subtext.retrieval.stores.store import Stats, Store, lost_changes
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
@@ -470,7 +470,7 @@ MERGE_ROWS = 32_768
 
 
 @dataclass(eq=False)
-class FolderView(SqlView):
+class FolderView(StatementView):
     """An index folder at one moment.
 
     Attributes:

@@ -41,7 +41,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,18 @@ from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import DATE, NUMBER, facets, item_words
+from subtext.retrieval.stores.facets import (
+    DATE,
+    ID,
+    NUMBER,
+    TEXT,
+    AnyOf,
+    Condition,
+    Facet,
+    facets,
+    fulfils,
+    item_words,
+)
 from subtext.retrieval.stores.item import (
     DERIVED,
     NO_HITS,
@@ -93,17 +104,23 @@ from subtext.retrieval.stores.item import (
     side_of,
     vectors_digest,
 )
+from subtext.retrieval.stores.lance_fields import (
+    LISTED,
+    Fields,
+    Filter,
+    Values,
+    columns as typed_columns,
+    grouped,
+    literal,
+    split_float64,
+)
 from subtext.retrieval.stores.part_notes import PARTS, PartNotes
 from subtext.retrieval.stores.sql import (
-    MOST_JOINED,
     ROUND,
     Part,
-    Scalar,
     SqlView,
     Tables,
     require_storable,
-    union,
-    with_facet,
 )
 from subtext.retrieval.stores.store import Stats, Store, View, Writer, WrittenPart
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems
@@ -139,8 +156,12 @@ SINGLE = 2**15
 """Bytes that are read one after the other in the time that a row by itself takes."""
 INDEXES = {"vector": "vectors", "sentence": "sentences"}
 """Column of vectors -> name of its index."""
+SCALARS = {"kind": "BITMAP", "key": "BTREE", "id": "BTREE", "links": "LABEL_LIST"}
+"""Column -> Lance's index of it, where vectors have one; see `Fields.indexes`."""
 REMEMBERED = 64
 """Changes that the state names."""
+RECENT = 8
+"""Selections whose rows a version remembers, so that the vectors of what a filter gave are found."""
 NUMBERS = ("generation", "key", *SPACES, "worded", "words", "image_words", "links", "deleted", "epoch", "job")
 """Numbers of the state."""
 SUMS = {"items": ITEMS, "documents": DOCUMENT, "hashes": DELETED, "finished": JOB}
@@ -160,7 +181,14 @@ _DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).j
 _DENIED = ("ACCESS_DENIED", "AccessDenied", "PermissionDenied", "403 Forbidden", "InvalidAccessKeyId")
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
-_STATE |= {"lists": dict, "index": dict, "sums": dict.fromkeys(SUMS, _NUMBER), "seal": str}
+_STATE |= {
+    "fields": list,
+    "unlisted": list,
+    "lists": dict,
+    "index": dict,
+    "sums": dict.fromkeys(SUMS, _NUMBER),
+    "seal": str,
+}
 _LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER, "files": dict}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "text", "content"]
@@ -176,7 +204,8 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
     """The columns of an index.
 
     folded, words, length   of the id, and of a text, as they are searched
-    facets                  what the metadata is filtered by; a number is `number` + `rest`, exactly
+    facets                  what the metadata is counted by; a number is `number` + `rest`, exactly
+    text_N, ..., labels     what it is filtered by; see `lance_fields`. A fragment has only those that are used
     links                   of a text: the ids of its images
     vectors_digest          of all vectors of the item: what `verify` compares
     vector, sentence        of the model, and of the sentence encoder: a row has one of them
@@ -190,14 +219,18 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
     """
     facet = [("name", pa.string()), ("word", pa.string()), ("folded", pa.string()), ("number", pa.float64())]
     texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words"], pa.string())
-    return pa.schema(
+    # Of 200 items here and there nearly all blocks of the column are read: keys that follow one another are small so.
+    key = pa.field("key", pa.int64(), metadata={"lance-encoding:compression": "lz4"})
+    fixed = pa.schema(
         {
-            "kind": pa.int8(), "key": pa.int64(), "view": pa.int16(), **texts,
+            "kind": pa.int8(), "view": pa.int16(), **texts,
             "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
             "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int64())])),
             "vector": pa.list_(pa.float32(), width), "sentence": pa.list_(pa.float32(), encoder or 1),
+            **typed_columns(),
         }
     )  # fmt: skip
+    return fixed.insert(1, key)
 
 
 def columns_of(manifest: Manifest) -> pa.Schema:
@@ -212,6 +245,21 @@ def columns_of(manifest: Manifest) -> pa.Schema:
     return schema(manifest.width, manifest.width_of("sentences"))
 
 
+def used_columns(manifest: Manifest, state: Mapping[str, Any]) -> pa.Schema:
+    """The columns of an index in which a row may have a value.
+
+    Args:
+        manifest: Describes it.
+        state: Its state.
+
+    Returns:
+        The columns with their types.
+    """
+    every, used = columns_of(manifest), set(Fields(state).used())
+    unused = typed_columns().keys() - used
+    return pa.schema([column for column in every if column.name not in unused])
+
+
 def vector_column(space: Space) -> str:
     """The column that has the vectors of a space.
 
@@ -222,49 +270,6 @@ def vector_column(space: Space) -> str:
         Its name.
     """
     return "sentence" if space in DERIVED else "vector"
-
-
-def literal(value: Any) -> str:
-    """A value as SQL has it; a list as its values.
-
-    Args:
-        value: Text, number, None, or a list of them.
-
-    Returns:
-        SQL.
-
-    Example:
-        >>> literal("it's"), literal(None), literal([1, 2.5]), literal([])
-        ("'it''s'", 'NULL', '1, 2.5', 'NULL')
-    """
-    if isinstance(value, list | tuple):
-        return ", ".join(map(literal, value)) or "NULL"
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    if value is None or value != value:
-        return "NULL"
-    return f"CAST('{value}' AS DOUBLE)" if isinstance(value, float) and math.isinf(value) else repr(value)
-
-
-def split_float64(number: float) -> tuple[float, int]:
-    """A number as the nearest float64 and the rest, which together are exact for whole numbers of up to 2^114.
-
-    Args:
-        number: An int or a float.
-
-    Returns:
-        The nearest float64, and a whole number.
-
-    Example:
-        >>> split_float64(2**60 + 1), split_float64(0.5), split_float64(-0.0)
-        ((1.152921504606847e+18, 1), (0.5, 0), (0.0, 0))
-    """
-    try:
-        nearest = float(number or 0)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf, 0
-    rest = int(number) - int(nearest) if isinstance(number, int) else 0
-    return nearest, max(-(2**61), min(rest, 2**61))
 
 
 @contextmanager
@@ -331,6 +336,8 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
         "index": now["index"] == {} or _is(now["index"], _INDEX),
         "jobs": all(map(_is_job, now["jobs"])),
         # The table of an earlier model has lost its rows, and leads to the one in use.
+        "fields": len(now["fields"]) <= LISTED and all(map(Fields.is_valid, now["fields"])),
+        "unlisted": len(now["unlisted"]) == len(SIDES) and all(_is(own, _NUMBER) for own in now["unlisted"]),
         "images and texts": now.get("moved") or sum(now[space] for space in SPACES) <= rows,
     }
     return next((name for name, is_right in right.items() if not is_right), "")
@@ -354,8 +361,9 @@ class LanceTables(Tables):
     def __init__(self, dataset: Any, where: str, home: Home, mark: Any = None) -> None:
         self.dataset, self.where, self.cache = dataset, where, dict[str, Any]()
         self.home, self.mark = home, mark
+        stored = {column.name: column for column in dataset.schema}
         for column in schema(1):
-            own = dataset.schema.field(column.name) if column.name in dataset.schema.names else None
+            own = stored.get(column.name)
             if own is None or (own.type != column.type and column.name not in ("vector", "sentence")):
                 raise SearchIndexError(
                     f"{where} needs a column '{column.name}' of {column.type} in its table; it has "
@@ -390,6 +398,11 @@ class LanceTables(Tables):
         """
         own = self.now["changes"]
         return bool(own and changes) and (own[-1] in changes or changes[-1] in own)
+
+    @cached_property
+    def fields(self) -> Fields:
+        """The fields of the metadata, and their columns."""
+        return Fields(self.now)
 
     def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
         """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner.
@@ -769,6 +782,9 @@ class LanceVectors:
         """
         name = f"rows of {self.side}"
         if name not in self.tables.cache:
+            found = self._selected(among)
+            if found is not None:
+                return found
             table = self.tables.scan(["key", "view"], self.where, {"with_row_id": True})
             keys, views, rows = (table[column].to_numpy() for column in ("key", "view", "_rowid"))
             order = np.lexsort((views, keys))
@@ -776,6 +792,15 @@ class LanceVectors:
         keys, rows = self.tables.cache[name]
         chosen = slice(None) if among is None else np.isin(keys, among)
         return keys[chosen], rows[chosen]
+
+    def _selected(self, among: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
+        """`positions` of items that a filter has just given; None where other items are asked, or several vectors."""
+        known = self.tables.cache.get(f"selected {self.side}", ()) if among is not None and self.views == 1 else ()
+        for keys, rows in known:
+            places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
+            if len(keys) and (keys[places] == among).all():
+                return keys[places], rows[places]
+        return None
 
     def _matrix(self) -> SegmentTable:
         """All vectors, in the order of their keys. Keys are never used again: only those of new items are read."""
@@ -905,10 +930,101 @@ class LanceView(SqlView):
             Names, sorted.
         """
         cached = f"fields of {side}"
-        if cached not in self.cache:  # Every filter needs them, and they take as long as the filter itself.
-            names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
-            self.cache[cached] = sorted(name for (name,) in names if not name.endswith((DATE, NUMBER)))
+        if cached not in self.cache:
+            names = self.tables.fields.names(SIDES.index(side))
+            if names is None:
+                found = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
+                names = [name for (name,) in found]
+            self.cache[cached] = sorted(name for name in names if not name.endswith((DATE, NUMBER)))
         return list(self.cache[cached])
+
+    def types_of(self, side: Side, name: str) -> tuple[bool, bool]:
+        """Whether a field has texts, and whether it has numbers, as the state counts them.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+
+        Returns:
+            Two flags.
+        """
+        return self.tables.fields.types_of(SIDES.index(side), name) or super().types_of(side, name)
+
+    def select(self, side: Space, where: Sequence[Condition | AnyOf] = ()) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition; the store searches its indexes for them.
+
+        Args:
+            side: One of `SPACES`; conditions are on images or texts.
+            where: Conditions on the metadata; all must be true. None selects all items.
+
+        Returns:
+            (N) int64 keys, ascending.
+        """
+        number, phrases, conditions = SPACES.index(side), list[NDArray[np.int64]](), list[Condition | AnyOf]()
+        assert side in SIDES or not where
+        for condition in where:
+            if side == "images" and isinstance(condition, Condition) and condition.field == TEXT:
+                phrases.append(self.tables.keys(*self._captioned(str(condition.value))))
+            else:
+                conditions.append(condition)
+        if phrases and not conditions:
+            keys = np.unique(phrases[0])
+        else:
+            keys, rows = self._selected(number, conditions)
+            if where:
+                # Another thread may do the same: what is lost is only faster.
+                recent = self.tables.cache.get(f"selected {side}", ())
+                self.tables.cache[f"selected {side}"] = (*recent, (keys, rows))[-RECENT:]
+        for own in phrases:
+            keys = keys[np.isin(keys, own)]
+        return keys
+
+    def _selected(
+        self, number: int, conditions: Sequence[Condition | AnyOf]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Keys, ascending, and row ids of the items of a space that fulfil every condition."""
+        filters = [self._filter(number, condition) for condition in conditions]
+        certain, possible = _every(number, conditions, filters)
+        blocks = [self.tables.scan(["key"], certain, {"with_row_id": True})]
+        if possible != certain:
+            open_ = [own for own, filter_ in zip(conditions, filters, strict=True) if len(set(filter_)) > 1]
+            rest = f"({possible}) AND ({certain}) IS NOT TRUE"
+            left = self.tables.scan(["key", "id", "metadata"], rest, {"with_row_id": True})
+            ids, metadata = left["id"].to_pylist(), left["metadata"].to_pylist()
+            values = zip(ids, (facets(json_object(own) or {}) for own in metadata), strict=True)
+            chosen = [all(fulfils(condition, name, own) for condition in open_) for name, own in values]
+            blocks.append(left.select(["key", "_rowid"]).filter(pa.array(chosen, type=pa.bool_())))
+        keys, rows = (np.concatenate([block[column].to_numpy() for block in blocks]) for column in ("key", "_rowid"))
+        order = np.argsort(keys, kind="stable")
+        return keys[order].astype(np.int64), rows[order].astype(np.uint64)
+
+    def _filter(self, side: int, condition: Condition | AnyOf) -> Filter:
+        """A condition as SQL."""
+        if isinstance(condition, Condition) and condition.field == TEXT:
+            spelled = words(str(condition.value))
+            test = f"contains(words, {literal(_spaced(spelled))})" if spelled else "FALSE"
+            return Filter(test, test)
+        return self.tables.fields.filter(side, condition)
+
+    def count(self, side: Side, where: Sequence[Condition | AnyOf]) -> int:
+        """The number of items that fulfil every condition; nothing is read but indexes where these decide it.
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+
+        Returns:
+            Number of items.
+        """
+        number = SIDES.index(side)
+        if not where:
+            return self.counts[side]
+        if not any(isinstance(own, Condition) and own.field == TEXT for own in where):
+            certain, possible = _every(number, where, [self._filter(number, own) for own in where])
+            if certain == possible:
+                with translated(self.store.path):
+                    return int(self.tables.dataset.scanner(columns=[], with_row_id=True, filter=certain).count_rows())
+        return len(self.select(side, where))
 
     def values(self, side: Side, name: str, *, limit: int = 0) -> FieldValues:
         """The values of a field; see `View.values`.
@@ -1026,7 +1142,10 @@ class LanceView(SqlView):
         """
         number, vectors, views = SPACES.index(side), self.sides[side], self.manifest.views_of(side)
         links, texts, length, damaged = 0, 0, 0, dict[str, list[str]]()
+        fields, typed = self.tables.fields, self.tables.fields.used()
+        recounted = Counter[tuple[str, str, str]]()
         columns = [
+            *typed,
             "key",
             "id",
             "folded",
@@ -1045,7 +1164,11 @@ class LanceView(SqlView):
             for row in batch.to_pylist():
                 own = matrix[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
                 metadata = json_object(row["metadata"]) or {}
-                searched = _searched(number, str(row["id"]), row["path"], row["text"], metadata)
+                own_facets = facets(metadata)
+                searched = _searched(number, str(row["id"]), row["path"], row["text"], metadata, own_facets)
+                values = grouped(own_facets) if side in SIDES else {}
+                right_columns = fields.columns(number, values) if side in SIDES else {}
+                recounted.update(fields.counts_of(number, values))
                 links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
                 texts, length = texts + (row["length"] is not None), length + (row["length"] or 0)
                 for what, right in {
@@ -1058,7 +1181,8 @@ class LanceView(SqlView):
                     )
                     == (searched["words"], searched["length"]),
                     "found by another id than its own": row["folded"] == fold(row["id"]),
-                    "filtered by other values than the metadata": row["facets"] == searched["facets"],
+                    "filtered by other values than the metadata": row["facets"] == searched["facets"]
+                    and all(row[column] == right_columns.get(column) for column in typed),
                 }.items():
                     if not right:
                         damaged.setdefault(what, []).append(repr(row["id"]))
@@ -1075,6 +1199,7 @@ class LanceView(SqlView):
         if side in SIDES:
             counts = {"links": links % ROUND, "worded": texts, "words": length} if number else {"image_words": length}
             wrong |= {f"{name} changed or damaged": self.tables.state(name) != own for name, own in counts.items()}
+            wrong[f"fields of {side} changed or damaged"] = recounted != fields.counts(number)
         return [*problems, *(IndexIssue(TABLE, what) for what, is_wrong in wrong.items() if is_wrong)]
 
     def damaged_records(self) -> list[IndexIssue]:
@@ -1114,39 +1239,15 @@ class LanceView(SqlView):
                 problems.append(IndexIssue(f"{TABLE}/_indices/{name}", what))
         return problems
 
-    linked = (
-        "SELECT i.key FROM (SELECT unnest(links) AS image FROM ({}) AS t) AS l "
-        "JOIN items i ON i.side = 0 AND i.id = l.image"
-    )
-    in_id = in_value = "contains(folded, ?)"
     deleted_among = View.deleted_among  # Hashes are no rows of their own here.
 
-    def _texts_with(self, phrase: str) -> Part:
+    def _captioned(self, phrase: str) -> Part:
+        """The images that are linked with texts that contain the words of a phrase in their order."""
         spelled = words(phrase)
         test = "contains(words, ?)" if spelled else "kind > ?"
-        return f"SELECT key, links FROM dataset WHERE kind = 1 AND {test}", [_spaced(spelled) if spelled else 1]
-
-    def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
-        numbers: dict[int, list[float]] = {}
-        for value in values:
-            if not isinstance(value, str):
-                number, rest = split_float64(value)
-                numbers.setdefault(rest, []).append(number)
-        # A list for each rest: thousands of ORs are more than DataFusion's stack holds.
-        parts = [with_facet(side, name, "folded = ANY(?::text[])", [it for it in values if isinstance(it, str)])]
-        lists = [(f"rest = {rest} AND number = ANY(?::bigint[])", own) for rest, own in numbers.items()]
-        for start in range(0, len(lists), MOST_JOINED):
-            some = lists[start : start + MOST_JOINED]
-            parts.append(
-                with_facet(side, name, f"({' OR '.join(test for test, _ in some)})", *(own for _, own in some))
-            )
-        return union(parts)
-
-    def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
-        assert not isinstance(limit, str)
-        number, rest = split_float64(limit)
-        tests = f"(number {test[0]} ? OR (number = ? AND rest {test} ?))"
-        return with_facet(side, name, tests, number, number, rest)
+        texts = f"SELECT unnest(links) AS image FROM dataset WHERE kind = 1 AND {test}"
+        statement = f"SELECT i.key FROM ({texts}) AS l JOIN items i ON i.side = 0 AND i.id = l.image"
+        return statement, [_spaced(spelled) if spelled else 1]
 
 
 def _whole(value: Any) -> Any:
@@ -1154,12 +1255,29 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _searched(side: int, name: str, path: str | None, text: str | None, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that words and metadata of an item are searched by."""
+def _every(number: int, conditions: Sequence[Condition | AnyOf], filters: Sequence[Filter]) -> Filter:
+    """The filter of the rows of a space that fulfil every condition."""
+    # A column belongs to a field of one side.
+    own = [] if any(map(_names_side, conditions)) else [f"kind = {number}"]
+    certain, possible = (" AND ".join([*own, *texts]) for texts in list(zip(*filters, strict=True)) or ((), ()))
+    return Filter(certain, possible)
+
+
+def _names_side(condition: Condition | AnyOf) -> bool:
+    """Whether a condition gives items of one side only."""
+    if isinstance(condition, AnyOf):
+        return not condition.negated and all(any(map(_names_side, own)) for own in condition.alternatives)
+    return condition.field not in (ID, TEXT) and condition.test != "!="
+
+
+def _searched(
+    side: int, name: str, path: str | None, text: str | None, metadata: Mapping[str, Any], found: set[Facet]
+) -> dict[str, Any]:
+    """The columns that words and metadata, in which these facets were found, are searched and counted by."""
     said = text if side else item_words(name, path, metadata)
     spelled = None if said is None else words(said)
     spaced, length = (None, None) if spelled is None else (_spaced(spelled), len(spelled))
-    return {"words": spaced, "length": length, "facets": _facet_rows(metadata)}
+    return {"words": spaced, "length": length, "facets": _facet_rows(found)}
 
 
 def _spaced(spelled: Sequence[str]) -> str:
@@ -1172,9 +1290,9 @@ def _hashes(row: bytes) -> list[bytes]:
     return [row[start : start + 16] for start in range(0, len(row), 16)]
 
 
-def _facet_rows(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _facet_rows(found: set[Facet]) -> list[dict[str, Any]]:
     rows = []
-    for name, value in sorted(facets(metadata), key=str):
+    for name, value in sorted(found, key=str):
         word = value if isinstance(value, str) else None
         number, rest = (None, None) if isinstance(value, str) else split_float64(value)
         rows.append({"name": name, "word": word, "folded": word and fold(word), "number": number, "rest": rest})
@@ -1270,8 +1388,28 @@ def item_numbers(side: int, name: str, item: StateRow) -> dict[str, int]:
     return {**numbers, "items": _item_sum(entry.digest(side, item.key), item.key)}
 
 
+def item_values(side: int, item: StateRow) -> tuple[set[Facet], Values]:
+    """The values of an item's metadata, as facets and by kind and field.
+
+    Args:
+        side: Number of its space.
+        item: What is stored of it.
+
+    Returns:
+        Facets, and the values that typed columns hold: none of what is derived of items.
+    """
+    found = facets(json.loads(item.entry.metadata_json))
+    return found, grouped(found) if side < len(SIDES) else {}
+
+
 def item_rows(
-    side: int, name: str, item: StateRow, vectors: NDArray[np.float32], digest: bytes | None = None
+    side: int,
+    name: str,
+    item: StateRow,
+    vectors: NDArray[np.float32],
+    fields: Fields,
+    values: tuple[set[Facet], Values],
+    digest: bytes | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of an item: one that has its columns and first vector, and one for each further vector.
 
@@ -1280,6 +1418,8 @@ def item_rows(
         name: Its id.
         item: What is stored of it.
         vectors: (K D), or the first one alone, where the further ones stand in the table already.
+        fields: The columns of its values.
+        values: What `item_values` gives of it.
         digest: Of all its vectors; None for that of those given.
 
     Returns:
@@ -1292,7 +1432,8 @@ def item_rows(
         "stamp": entry.stamp, "digest": entry.digest(side, item.key),
         "vectors_digest": vectors_digest(vectors, item.key) if digest is None else digest,
         vector_column(SPACES[side]): vectors[0], "links": sorted(item.links) if side == 1 else None,
-        **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json)),
+        **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json), values[0]),
+        **fields.columns(side, values[1]),
     }  # fmt: skip
     further = enumerate(vectors[1:], start=1)
     return [row, *({"kind": FURTHER + side, "key": item.key, "view": view, "vector": own} for view, own in further)]
@@ -1410,11 +1551,12 @@ class LanceWriter(Writer):
         """See `Writer.parts`."""
         return LanceParts(self.store)
 
-    def add_parts(self, parts: Sequence[WrittenPart], *, job: int, done: int) -> None:
+    def add_parts(self, parts: Sequence[WrittenPart], *, fields: Mapping[str, Any], job: int, done: int) -> None:
         """Make what workers wrote into an empty index part of it, in one commit.
 
         Args:
             parts: All of them, as `LanceParts.write` returned them.
+            fields: As `LanceParts.choose_columns` returned them.
             job: Number of the job that they belong to.
             done: Number of items that the job has processed with them.
 
@@ -1431,7 +1573,7 @@ class LanceWriter(Writer):
                     f"{self.store.path} was built by somebody else meanwhile; nothing of this was kept; search it, or "
                     "name another"
                 )
-            state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
+            state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"]), **fields}
             for part in parts:
                 _count(state, part["numbers"])
                 state["key"] = max(state["key"], part["last"])
@@ -1526,7 +1668,9 @@ class LanceWriter(Writer):
         """Fragments of the rows of some others, without deleted ones."""
         with translated(self.store.path):
             # Lance's own compaction would take in the row of the state, and conflict with every change.
-            reader = tables.dataset.scanner(fragments=parts, filter=f"kind != {STATE}", batch_size=CHUNK).to_reader()
+            columns, rest = used_columns(self.manifest, tables.now).names, f"kind != {STATE}"
+            scanner = tables.dataset.scanner(columns=columns, fragments=parts, filter=rest, batch_size=CHUNK)
+            reader = scanner.to_reader()
             return write_fragments(reader, tables.dataset, max_rows_per_file=4 * LARGE)
 
     def _indexed(self, seed: int) -> list[str]:
@@ -1575,7 +1719,7 @@ class LanceWriter(Writer):
                         before.state(own.side) * self.manifest.views_of(own.side) for own in chain(*large.values())
                     ),
                 }
-                for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
+                for column, kind in {**SCALARS, **before.fields.indexes()}.items():
                     own.create_scalar_index(column, kind, name=column, replace=True)
                 index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
         except CommitConflictError as problem:
@@ -1669,7 +1813,7 @@ class LanceWriter(Writer):
 
     def _write(self, tables: LanceTables, draft: PendingCommit, token: str) -> None:
         """Commit a draft; small fragments before it are merged with its rows."""
-        dataset, columns = tables.dataset, columns_of(self.manifest)
+        dataset, columns = tables.dataset, used_columns(self.manifest, draft.state)
         predicate = " OR ".join(f"({where})" for where in [f"kind = {STATE}", *draft.where])
         with translated(self.store.path):
             fragments = {part.fragment_id: part for part in dataset.get_fragments()}
@@ -1688,14 +1832,15 @@ class LanceWriter(Writer):
             if draft.rows:
                 table = pa.Table.from_pylist(draft.rows, schema=columns)
                 if merged:
-                    remaining = dataset.scanner(filter=f"NOT ({predicate})", fragments=merged).to_table()
+                    names, rest = columns.names, f"NOT ({predicate})"
+                    remaining = dataset.scanner(columns=names, filter=rest, fragments=merged).to_table()
                     table = pa.concat_tables([remaining, table])
-                new += write_fragments(table, dataset, columns)
+                new += write_fragments(table, dataset)
             # In a file of its own, so that the next change need not mark it as deleted among other rows.
             state = {**draft.state, "changes": [*draft.state["changes"], token][-REMEMBERED:]}
             # Damage from before the change stays to be seen.
             state["seal"] = _seal(state) if tables.is_sealed else ""
-            new += write_fragments(_state_row(state, columns), dataset, columns)
+            new += write_fragments(_state_row(state, columns), dataset)
             operation = lance.LanceOperation.Update(
                 removed_fragment_ids=sorted(numbers.union(n for n, part in changed.items() if part is None)),
                 updated_fragments=[part for part in changed.values() if part is not None],
@@ -1837,23 +1982,27 @@ class LanceWriter(Writer):
         for start in range(0, len(again), CHUNK):
             where = f"kind < {len(SIDES)} AND key IN ({literal(again[start : start + CHUNK])})"
             for part in tables.batches(["key", "vectors_digest", "vector"], where):
-                values = zip(part["vectors_digest"].to_pylist(), as_matrix(part["vector"]), strict=True)
-                former |= dict(zip(part["key"].to_pylist(), values, strict=True))
+                kept = zip(part["vectors_digest"].to_pylist(), as_matrix(part["vector"]), strict=True)
+                former |= dict(zip(part["key"].to_pylist(), kept, strict=True))
             draft.where.append(where)
         for start in range(0, len(removed), CHUNK):
             draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
+        fields, values = Fields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
+                    values[side, name] = item_values(side, item)
+                    fields.count(side, values[side, name][1], sign)
                     _count(draft.state, item_numbers(side, name, item), sign)
+        draft.state |= fields.as_state()
         for side, name in changed:
             if (item := after.get((side, name))) is None:
                 continue
             if item.key in new:
-                draft.rows += item_rows(side, name, item, new[item.key])
+                draft.rows += item_rows(side, name, item, new[item.key], fields, values[side, name])
             else:
                 digest, first = former[item.key]
-                draft.rows += item_rows(side, name, item, first[None], digest)
+                draft.rows += item_rows(side, name, item, first[None], fields, values[side, name], digest)
 
     def _write_deleted(
         self, tables: LanceTables, draft: PendingCommit, again: set[bytes], hashes: Sequence[bytes]
@@ -2071,6 +2220,8 @@ class LanceStore(Store):
             "jobs": [],
             "lists": {},
             "index": {},
+            "fields": [],
+            "unlisted": [0, 0],
             "sums": dict.fromkeys(SUMS, 0),
             **dict.fromkeys(NUMBERS, 0),
         }
@@ -2416,10 +2567,12 @@ class LanceParts:
 
     def __init__(self, store: LanceStore) -> None:
         self.path, self.table, self.identity = store.path, store.table, store.manifest.identity
+        self._fields: Mapping[str, Any] = {}
         self._opened: LanceStore | None = store
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "table": self.table, "identity": self.identity, "_opened": None}
+        kept = {name: getattr(self, name) for name in ("path", "table", "identity", "_fields")}
+        return {**kept, "_opened": None}
 
     @property
     def _store(self) -> LanceStore:
@@ -2488,6 +2641,26 @@ class LanceParts:
         with translated(self.path):
             self._notes.remove()
 
+    def choose_columns(self, metadata: Iterable[tuple[Side, Mapping[str, Any]]]) -> Mapping[str, Any]:
+        """See `store.Parts`.
+
+        Args:
+            metadata: Side and metadata of every item, in their order.
+
+        Returns:
+            The fields with their columns and counts, as the state of the index has them.
+        """
+        fields = Fields({"fields": [], "unlisted": [0, 0]})
+        for side, own in metadata:
+            number = SIDES.index(side)
+            fields.count(number, item_values(number, StateRow(0, IndexEntry("", b"", metadata=own)))[1])
+        self._fields = fields.as_state()
+        return self._fields
+
+    def _marked(self, mark: str) -> str:
+        """The mark of a part, and of the columns that its values stand in."""
+        return hashlib.blake2b(json.dumps([mark, self._fields]).encode(), digest_size=16).hexdigest()
+
     def finished(self, name: str, mark: str) -> WrittenPart | None:
         """See `store.Parts`.
 
@@ -2500,7 +2673,7 @@ class LanceParts:
         """
         with translated(self.path):
             part = self._notes.read(name)
-            if part is None or part.get("mark") != mark:
+            if part is None or part.get("mark") != self._marked(mark):
                 return None
             found = self._notes.filesystem.get_file_info([f"{self._notes.folder}/{file}" for file in _files_of(part)])
             return part if all(info.is_file for info in found) else None
@@ -2525,11 +2698,11 @@ class LanceParts:
         for image, text in change.links:
             links.setdefault(text, set()).add(image)
         numbers: Counter[str] = Counter()
-        rows, last = list[dict[str, Any]](), 0
+        rows, last, fields = list[dict[str, Any]](), 0, Fields(self._fields)
 
         def add(number: int, name: str, item: StateRow, own: NDArray[np.float32]) -> None:
             nonlocal last
-            rows.extend(item_rows(number, name, item, own))
+            rows.extend(item_rows(number, name, item, own, fields, item_values(number, item)))
             numbers.update(item_numbers(number, name, item))
             last = max(last, item.key)
 
@@ -2545,7 +2718,7 @@ class LanceParts:
             table = pa.Table.from_pylist(rows, schema=columns)
             fragments = write_fragments(table, self._store.latest().dataset, columns) if rows else []
             part = {
-                "mark": mark,
+                "mark": self._marked(mark),
                 "fragments": [fragment.to_json() for fragment in fragments],
                 "numbers": dict(numbers),
                 "last": last,

@@ -89,8 +89,8 @@ from subtext.retrieval.stores.sql import (
     ROUND,
     Part,
     Scalar,
-    SqlView,
     SqlWriter,
+    StatementView,
     Tables,
     can_hold,
     require_storable,
@@ -931,7 +931,7 @@ def _array(keys: NDArray[np.int64]) -> str:
 
 
 @dataclass(eq=False)
-class DatabaseView(SqlView):
+class DatabaseView(StatementView):
     """An index in PostgreSQL at one moment; of use inside its transaction.
 
     Attributes:

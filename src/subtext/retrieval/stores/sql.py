@@ -6,6 +6,7 @@ Statements are written as PostgreSQL's, with `?` for a parameter and `= ANY(?::t
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from subtext.retrieval.stores.facets import (
     ID,
     NUMBER,
     TEXT,
+    AnyOf,
     Condition,
     facets,
     interval_at,
@@ -63,6 +65,7 @@ MOST_JOINED = 250
 ROUND = 2**62
 """Numbers of the state are counted modulo this one, a power of two: both databases hold 64 bits."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LINKS: Mapping[Space, str] = {
     "images": (
         "SELECT i.key, t.key FROM items i JOIN links l ON l.image = i.id JOIN items t ON t.side = 1 AND t.id = l.text "
@@ -95,7 +98,7 @@ def can_hold(text: str) -> bool:
     Returns:
         True if a database can hold it.
     """
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    return "\0" not in text and (text.isascii() or not _SURROGATE.search(text))
 
 
 def require_storable(entries: Sequence[IndexEntry]) -> None:
@@ -115,6 +118,21 @@ def require_storable(entries: Sequence[IndexEntry]) -> None:
                 "this index needs names, texts and metadata without NUL and unpaired surrogates; item "
                 f"{entry.id!r} has such characters; remove them from the data, or keep the index in a folder"
             )
+
+
+def require_comparable(condition: Condition) -> None:
+    """Require that a database can hold the texts of a condition; of an id that it cannot, there is no item.
+
+    Args:
+        condition: The condition.
+
+    Raises:
+        RequirementError: For one with NUL or unpaired surrogates.
+    """
+    texts = [condition.field, *(value for value in condition.values if isinstance(value, str))]
+    refused = sorted(text for text in texts if not can_hold(text))
+    if refused and (condition.field != ID or condition.test == "contains"):
+        raise RequirementError(f"a condition needs texts without NUL and unpaired surrogates; it got {refused[0]!r}")
 
 
 class Tables(ABC):
@@ -254,34 +272,12 @@ class SqlView(View):
     """(texts, numbers, distinct values, least and greatest number) of a field."""
     common: ClassVar[str]
     """(text, number, count) of the most frequent values of a field."""
-    linked: ClassVar[str] = (
-        "SELECT i.key FROM ({}) AS t JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image"
-    )
-    """The images that are linked with some texts."""
-    in_id: ClassVar[str]
-    in_value: ClassVar[str]
-    """Tests whether the id of an item, or a facet, contains a folded part."""
     of_folded: ClassVar[str]
     """(folded id, id) of the items of a side with some folded ids."""
     text: ClassVar[str]
     """The column of facets that has texts, in the order of their characters."""
     number: ClassVar[str] = "number"
     """The column of facets that has numbers."""
-
-    def select(self, side: Space, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
-        """The keys of the items that fulfil every condition, ascending.
-
-        Args:
-            side: One of `SPACES`.
-            where: Conditions on the metadata; all must be true. None selects all items.
-
-        Returns:
-            (N) int64 keys, ascending.
-        """
-        parts = [self._part(condition, SPACES.index(side)) for condition in where]
-        parts = parts or [("SELECT key FROM items WHERE side = ?", [SPACES.index(side)])]
-        statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
-        return np.unique(self.tables.keys(statement, *[value for _, values in parts for value in values]))
 
     def rows(
         self, side: Space, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
@@ -464,15 +460,59 @@ class SqlView(View):
         chunks = [list(hashes[start : start + CHUNK]) for start in range(0, len(hashes), CHUNK)]
         return {bytes(digest) for chunk in chunks for (digest,) in self.tables.run(statement, chunk)}
 
-    def _part(self, condition: Condition, side: int) -> Part:
+
+@dataclass(eq=False)
+class StatementView(SqlView):
+    """An index in SQL tables of which `facets` is one, at one moment: a condition is a statement that gives keys."""
+
+    linked: ClassVar[str] = (
+        "SELECT i.key FROM ({}) AS t JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image"
+    )
+    """The images that are linked with some texts."""
+    in_id: ClassVar[str]
+    in_value: ClassVar[str]
+    """Tests whether the id of an item, or a facet, contains a folded part."""
+
+    def select(self, side: Space, where: Sequence[Condition | AnyOf] = ()) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition, ascending.
+
+        Args:
+            side: One of `SPACES`.
+            where: Conditions on the metadata; all must be true. None selects all items.
+
+        Returns:
+            (N) int64 keys, ascending.
+        """
+        number = SPACES.index(side)
+        parts = [self._part(condition, number) for condition in where]
+        statement, values = _every(parts) if parts else ("SELECT key FROM items WHERE side = ?", [number])
+        return np.unique(self.tables.keys(statement, *values))
+
+    def count(self, side: Side, where: Sequence[Condition | AnyOf]) -> int:
+        """The number of items that fulfil every condition.
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+
+        Returns:
+            Number of items.
+        """
+        if not where:
+            return self.counts[side]
+        statement, values = _every([self._part(condition, SIDES.index(side)) for condition in where])
+        return int(self.tables.run(f"SELECT count(DISTINCT key) FROM ({statement}) AS chosen", *values)[0][0])
+
+    def _part(self, condition: Condition | AnyOf, side: int) -> Part:
         """The keys of that side's items that fulfil a condition."""
+        if isinstance(condition, AnyOf):
+            alternatives = [_every([self._part(one, side) for one in own]) for own in condition.alternatives]
+            found, values = union([(f"SELECT key FROM ({part}) AS whole", own) for part, own in alternatives])
+            if not condition.negated:
+                return found, values
+            return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({found}) AS found", [side, *values]
+        require_comparable(condition)
         name, test = condition.field, condition.test
-        texts = [name, *(value for value in condition.values if isinstance(value, str))]
-        refused = sorted({*texts}.difference(self.tables.storable(texts)))
-        if refused and (name != ID or test == "contains"):
-            raise RequirementError(
-                f"a condition needs texts without NUL and unpaired surrogates; it got {refused[0]!r}"
-            )
         if name == TEXT:
             return self._with_phrase(side, str(condition.value))
         if test == "!=":
@@ -520,6 +560,12 @@ class SqlView(View):
     @abstractmethod
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         """Items of which a field has a number below or above a limit."""
+
+
+def _every(parts: Sequence[Part]) -> Part:
+    """The keys that all of these statements give."""
+    statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
+    return statement, [value for _, values in parts for value in values]
 
 
 def union(parts: Sequence[Part]) -> Part:

@@ -13,7 +13,7 @@ folder, `postgresql://user@host/database?index=library` an index in PostgreSQL, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.stores.documents import LISTS
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import Condition, earliest
+from subtext.retrieval.stores.facets import AnyOf, Condition, earliest
 from subtext.retrieval.stores.item import (
     DERIVED,
     NO_HITS,
@@ -97,8 +97,8 @@ class View(ABC):
         """
 
     @abstractmethod
-    def select(self, side: Space, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
-        """The keys of the items that fulfil every condition.
+    def select(self, side: Space, where: Sequence[Condition | AnyOf] = ()) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition; see `facets.fulfils`.
 
         A condition on an unknown field matches nothing (`!=` matches everything).
 
@@ -109,6 +109,18 @@ class View(ABC):
         Returns:
             (N) int64 keys, ascending.
         """
+
+    def count(self, side: Side, where: Sequence[Condition | AnyOf]) -> int:
+        """The number of items that fulfil every condition.
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+
+        Returns:
+            Number of items.
+        """
+        return len(self.select(side, where)) if where else self.counts[side]
 
     @abstractmethod
     def rows(
@@ -416,6 +428,19 @@ class View(ABC):
             known[name] = ids[0]
         return known
 
+    def types_of(self, side: Side, name: str) -> tuple[bool, bool]:
+        """Whether a field has texts, and whether it has numbers; see `values`.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+
+        Returns:
+            Two flags.
+        """
+        values = self.values(side, name)
+        return values.has_texts, values.has_numbers
+
     def dates(self, side: Side, name: str) -> dict[int, tuple[int, int]]:
         """First and last second of the dates of a field.
 
@@ -592,6 +617,16 @@ class Parts(Protocol):
             IndexLockedError: If one has.
         """
 
+    def choose_columns(self, metadata: Iterable[tuple[Side, Mapping[str, Any]]]) -> Mapping[str, Any]:
+        """Choose where the values of all items stand, before workers write any; it travels with this.
+
+        Args:
+            metadata: Side and metadata of every item, in their order.
+
+        Returns:
+            The fields of the index, for `Writer.add_parts`.
+        """
+
     def finished(self, name: str, mark: str) -> WrittenPart | None:
         """A part that was written before.
 
@@ -684,11 +719,12 @@ class Writer(ABC):
         """Where the workers of a cluster write rows themselves; None where the process of the command writes."""
         return None
 
-    def add_parts(self, parts: Sequence[WrittenPart], *, job: int, done: int) -> None:
+    def add_parts(self, parts: Sequence[WrittenPart], *, fields: Mapping[str, Any], job: int, done: int) -> None:
         """Make what workers wrote into an empty index part of it, in one change.
 
         Args:
             parts: All of them, as `Parts.write` returned them.
+            fields: As `Parts.choose_columns` returned them.
             job: Number of the job that they belong to.
             done: Number of items that the job has processed with them.
 
