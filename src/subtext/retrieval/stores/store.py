@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -555,6 +555,7 @@ WrittenPart = Mapping[str, Any]
 """What a worker wrote, as plain data: "mark", "fragments", and what they add to the "numbers" of the index."""
 
 
+@runtime_checkable
 class Parts(Protocol):
     """Rows of a new index that several processes write, each a part of them, before one change makes them an index.
 
