@@ -10,7 +10,7 @@ from hashlib import blake2b
 from inspect import signature
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -693,8 +693,8 @@ def _check_images(
         if callable(verify):
             skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
         rows = np.setdiff1d(np.arange(len(images)), np.fromiter(skipped, np.int64, len(skipped)))
-        if hasattr(verify, "decode"):
-            undecodable, notes = cast(Decoder, verify).decode(dataset, rows, progress)
+        if isinstance(verify, Decoder):
+            undecodable, notes = verify.decode(dataset, rows, progress)
         else:
             undecodable, notes = decoded_images(images, root, rows, progress)
         reasons |= undecodable
@@ -781,6 +781,7 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
     return os.path.normpath("/".join(parts))
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """Decodes the images of a data set elsewhere; called, it says which ones, as any `verify` that is a function."""
 
