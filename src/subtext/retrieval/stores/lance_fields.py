@@ -70,7 +70,11 @@ class Filter(NamedTuple):
 
 
 def columns() -> dict[str, pa.DataType]:
-    """All typed columns with their types."""
+    """All typed columns.
+
+    Returns:
+        Column -> its type.
+    """
     names = [(part, n) for kind, count in COLUMNS.items() for n in range(count) for part in _parts(kind)]
     return {f"{part}_{n}": _TYPES[part] for part, n in names} | {LABELS: pa.list_(pa.string())}
 
@@ -227,17 +231,29 @@ class Fields:
         return right and isinstance(name, str) and min(counts) >= 0 and max(counts) <= 2 * END
 
     def as_state(self) -> dict[str, Any]:
-        """The entries of the state."""
+        """The entries of the state.
+
+        Returns:
+            Their names with their values.
+        """
         return {"fields": [[*key, *astuple(field)] for key, field in self.known.items()], "unlisted": self.unlisted}
 
     def used(self) -> list[str]:
-        """Names of the typed columns that some item may have a value in."""
+        """The typed columns that some item may have a value in.
+
+        Returns:
+            Their names, `labels` last.
+        """
         own = [(kind, field.column) for (_, kind, _), field in self.known.items() if field.column >= 0]
         lists = [("list", field.list_column) for field in self.known.values() if field.list_column >= 0]
         return [f"{part}_{number}" for kind, number in sorted(own + lists) for part in _parts(kind)] + [LABELS]
 
     def indexes(self) -> dict[str, str]:
-        """Column -> the kind of index that Lance makes of it."""
+        """The indexes that Lance makes of typed columns.
+
+        Returns:
+            Column -> kind of its index.
+        """
         has_labels = any(self.unlisted) or any(field.list_column == -1 for field in self.known.values())
         names = self.used() if has_labels else self.used()[:-1]
         return {name: "LABEL_LIST" if name.startswith(("list", LABELS)) else "BTREE" for name in names}
