@@ -7,11 +7,11 @@ import re
 import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import NoReturn
+from typing import Generic, NoReturn, TypeVar
 
 from subtext.data.dataset import RowIssue
 from subtext.text_helpers import counted
@@ -206,6 +206,60 @@ def file_identity(path: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return (about.st_dev, about.st_ino) if about.st_ino and stat.S_ISREG(about.st_mode) else None
+
+
+About = TypeVar("About")
+
+
+class Folders(Generic[About]):
+    """What folders hold, some of them at a time: to list a folder once is faster than to look at each of its files.
+
+    Args:
+        about: What is kept of an entry.
+    """
+
+    def __init__(self, about: Callable[[os.DirEntry[str]], About]) -> None:
+        self._about, self._held, self._number = about, dict[str, dict[str, About]](), 0
+        self._large, self._before, self._jumping = set[str](), set[int](), False
+
+    def of(self, folder: str) -> Mapping[str, About] | None:
+        """List a folder, unless it was listed just before.
+
+        Args:
+            folder: Its path.
+
+        Returns:
+            Name -> what is kept of it; nothing for a folder that cannot be listed. None where looking at each file is
+            better: it is large, or the paths jump between more folders than can be kept.
+        """
+        if folder in self._held:
+            return self._held[folder]
+        if self._jumping or folder in self._large:
+            return None
+        if hash(folder) in self._before:
+            self._jumping = True
+            return None
+        names: dict[str, About] = {}
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if len(names) >= _MOST_HELD:
+                        self._large.add(folder)
+                        return None
+                    names[entry.name] = self._about(entry)
+        except (OSError, ValueError):
+            names = {}
+        self._number += len(names) + 1
+        while self._held and self._number > _MOST_HELD:
+            first = next(iter(self._held))
+            self._number -= len(self._held.pop(first)) + 1
+            self._before.add(hash(first))
+        self._held[folder] = names
+        return names
+
+
+_MOST_HELD = 50_000
+"""Entries of folders that are kept."""
 
 
 def _images_below(folder: str) -> list[str]:

@@ -805,7 +805,7 @@ def split_in_name(name: str) -> str | None:
     return None if match is None else MERGED.get(match[1], match[1])
 
 
-def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
+def draw_splits(names: Iterable[str], *, seed: int) -> NDArray[np.character]:
     """Split groups randomly, 80-10-10, each by the name of its first image: a row added elsewhere moves no other.
 
     Of three groups or more every split gets one: an empty split gets the group whose random number is closest to it.
@@ -817,11 +817,14 @@ def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
     Returns:
         (G) "train", "val" or "test".
     """
-    uniforms = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
+    remaining, blocks = iter(names), [np.zeros(0)]
+    while some := list(islice(remaining, 8192)):
+        blocks.append(draw.uniform(draw.keys(some), seed=seed, epoch=0, purpose="split")[:, 0])
+    uniforms = np.concatenate(blocks)
     ends = np.cumsum(list(SHARES.values()))
     middles = ends - np.array(list(SHARES.values())) / 2
     codes = np.searchsorted(ends, uniforms, side="right")
-    for code in (1, 2, 0) if len(names) >= 3 else ():
+    for code in (1, 2, 0) if len(uniforms) >= 3 else ():
         if not (codes == code).any():
             # Only from a split that keeps a group.
             free = np.bincount(codes)[codes] > 1
