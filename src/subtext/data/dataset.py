@@ -11,7 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from itertools import count
 from pathlib import Path
@@ -74,13 +74,14 @@ class Items:
         Returns:
             The items at these rows, in this order.
         """
+        take = partial(taken, rows=rows, known={})
         return Items(
-            ids=taken(self.ids, rows),
-            values=taken(self.values, rows),
+            ids=take(self.ids),
+            values=take(self.values),
             groups=self.groups[rows],
             splits=self.splits[rows],
-            metadata={name: taken(column, rows) for name, column in self.metadata.items()},
-            marks=taken(self.marks, rows) if self.marks else (),
+            metadata={name: take(column) for name, column in self.metadata.items()},
+            marks=take(self.marks) if self.marks else (),
         )
 
 
@@ -240,7 +241,7 @@ class Dataset:
             one of these names gets a number: "image_id (2)".
         """
         images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, Sequence[Any]] = {
             "image_id": images.ids, "text_id": texts.ids, "image": list(images.values), "text": list(texts.values),
             "split": images.splits.tolist(), "group": images.groups.tolist(),
         }  # fmt: skip
@@ -324,23 +325,35 @@ class Dataset:
         Returns:
             The data set of these items, in this order.
         """
-        # Old row -> new row, -1 for a row that is left out.
-        image_to, text_to = (np.full(len(items), -1, dtype=np.int64) for items in (self.images, self.texts))
-        image_to[image_rows] = np.arange(len(image_rows))
-        text_to[text_rows] = np.arange(len(text_rows))
-        links = np.stack([image_to[self.links[:, 0]], text_to[self.links[:, 1]]], axis=1)
+        kept = [np.zeros(len(items), dtype=bool) for items in (self.images, self.texts)]
+        kept[0][image_rows] = kept[1][text_rows] = True
+        links = self.links[kept[0][self.links[:, 0]] & kept[1][self.links[:, 1]]]
+        for column, rows in enumerate((image_rows, text_rows)):
+            links[:, column] = _places(links[:, column], rows)
         judgements = self.judgements
         if judgements is not None:
-            images, texts = image_to[judgements.images], text_to[judgements.texts]
-            present = (images >= 0) & (texts >= 0)
-            judgements = Judgements(texts=texts[present], images=images[present], scores=judgements.scores[present])
+            present = kept[0][judgements.images] & kept[1][judgements.texts]
+            judgements = Judgements(
+                texts=_places(judgements.texts[present], text_rows),
+                images=_places(judgements.images[present], image_rows),
+                scores=judgements.scores[present],
+            )
         return replace(
             self,
             images=self.images.take(image_rows),
             texts=self.texts.take(text_rows),
-            links=links[(links >= 0).all(axis=1)],
+            links=links,
             judgements=judgements,
         )
+
+
+def _places(rows: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where rows stand among those that are chosen, all of which they are."""
+    if not len(rows):
+        return rows
+    order = np.argsort(chosen, kind="stable")
+    places: NDArray[np.int64] = order[np.searchsorted(chosen, rows, side="right", sorter=order) - 1]
+    return places
 
 
 def fingerprint(pairs: Dataset) -> str:
@@ -356,7 +369,7 @@ def fingerprint(pairs: Dataset) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
 
-    def add(name: str, values: list[str]) -> None:
+    def add(name: str, values: Sequence[str]) -> None:
         digest.update(f"{name} {len(values)}\n".encode())
         for value in values:
             coded = value.encode("utf-8", "surrogatepass")

@@ -201,7 +201,7 @@ def read(
         where, textless = taken(where, kept), textless[kept]
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
-        problems += alike(RowIssue(where[row], note, fatal=False) for row in np.flatnonzero(textless))
+        problems += alike(RowIssue(where[int(row)], note, fatal=False) for row in np.flatnonzero(textless))
     fatal = [problem for problem in problems if problem.fatal]
     reasons = summarise(fatal)
     summary = f": {'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}" if reasons else ""
@@ -342,7 +342,7 @@ def _assemble(
         codes = np.frombuffer(assembly.split_of, dtype=np.uint16)
         splits = np.array(names)[codes]
         reason = "has no split, and other rows have one; name the split of every row"
-        without = (groups[number] for number in np.flatnonzero(codes == 0))
+        without = (groups[int(number)] for number in np.flatnonzero(codes == 0))
         problems += [RowIssue(group.where, reason, item=group.first) for group in without]
     triples = [
         (text_row, image_row, score)
@@ -790,8 +790,8 @@ def _check_images(
         wanted = np.ones(len(images), dtype=bool)
         wanted[[*reasons, *pathless]] = False
         if callable(verify):
-            for row in np.flatnonzero(wanted):
-                wanted[row] = verify(cast(str | bytes, values[row]), root)
+            for chosen in np.flatnonzero(wanted):
+                wanted[chosen] = verify(cast(str | bytes, values[int(chosen)]), root)
         undecodable, notes = _decoded(dataset, np.flatnonzero(wanted), progress)
         reasons |= undecodable
     if not reasons:
@@ -818,7 +818,7 @@ def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
     twice = np.sort(order[np.append(again, False) | np.insert(again, 0, False)]) if len(order) else order
     named: dict[str, list[str]] = {}
     for row in twice:
-        if isinstance(value := dataset.images.values[row], str):
+        if isinstance(value := dataset.images.values[int(row)], str):
             named.setdefault(plain_name(value), []).append(value)
     notes = []
     for names in filter(lambda names: len(names) > 1, named.values()):
@@ -886,18 +886,19 @@ def _decoded(
         The images that cannot be decoded, and why; and notes on those of several pages.
     """
 
-    def decode(row: np.int64) -> str | int:
+    def decode(row: int) -> str | int:
         try:
-            image = open_image(dataset.images.values[row], dataset.root, at_least=32, thumbnail=True)
+            image = open_image(dataset.images.values[int(row)], dataset.root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
         return int(image.info.get(PAGES, 1))
 
     reasons, notes = {}, []
-    answers = zip(rows, read_ahead(cast(Sequence[np.int64], rows), decode, workers=os.cpu_count() or 1), strict=True)
+    chosen = cast(Sequence[int], rows)  # As numbers of Python they would take four times their memory.
+    answers = zip(map(int, rows), read_ahead(chosen, decode, workers=os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):
-            reasons[int(row)] = answer
+            reasons[row] = answer
         elif answer > 1:
             value = dataset.images.values[row]
             notes.append(note_of(value if isinstance(value, str) else dataset.images.ids[row], pages_note(answer)))

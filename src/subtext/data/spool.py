@@ -218,17 +218,21 @@ class Column(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
 
-    def take(self, rows: NDArray[np.int64]) -> Column:
+    def take(self, rows: NDArray[np.int64], known: dict[int, NDArray[np.int64]] | None = None) -> Column:
         """Select rows, which stay in the file.
 
         Args:
             rows: (N) indices.
+            known: What the columns of some items share: their rows.
 
         Returns:
             The column of these rows, in this order.
         """
-        chosen = rows if self._rows is None else self._rows[rows]
-        return Column(self._records, self._cell, np.asarray(chosen, dtype=np.int64), self._other)
+        own, known = self._rows, {} if known is None else known
+        chosen = known.get(id(own))
+        if chosen is None:
+            chosen = known[id(own)] = np.asarray(rows, dtype=np.int64) if own is None else own[rows]
+        return Column(self._records, self._cell, chosen, self._other)
 
     def changed(self, cells: Mapping[int, Any]) -> Column:
         """Replace cells.
@@ -244,18 +248,21 @@ class Column(Sequence[Any]):
         return Column(self._records, self._cell, rows, {**self._other, **named})
 
 
-def taken(column: Sequence[Any], rows: NDArray[np.int64]) -> Sequence[Any]:
+def taken(
+    column: Sequence[Any], rows: NDArray[np.int64], known: dict[int, NDArray[np.int64]] | None = None
+) -> Sequence[Any]:
     """Select rows of a column, in memory or in a file.
 
     Args:
         column: A list or a `Column`.
         rows: (N) indices.
+        known: See `Column.take`.
 
     Returns:
         A list; a `Column` of one where the rows are many.
     """
     if isinstance(column, Column) and len(rows) > FEW:
-        return column.take(rows)
+        return column.take(rows, known)
     return [column[row] for row in rows]
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import logging
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +260,7 @@ def ingest(
         total, done, record = WriteCounts(), 0, writer.manifest.encoder
         followed = dict[bytes, str]()
         sentences = None if record is None else SentenceVectors(record, writer.store.path, former, cache, note)
-        chunks = _chunks(writer, pairs, again=again, only=only)
+        chunks, links_of = _chunks(writer, pairs, again=again, only=only), _Links(pairs.links)
         embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache)
         embed.note = note if ray is None else None
         embed.verify_files, linked = verify_files, set[str]() if unread is None else unread["texts"]
@@ -274,7 +276,7 @@ def ingest(
             derived = dict[DerivedSpace, dict[str, DerivedRow]]()
             if sentences is not None and side == "texts" and new:
                 derived["sentences"] = sentences(new)
-            links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
+            links = [] if side == "images" else links_of(rows).tolist()
             change = Change(
                 side,
                 entries=new,
@@ -303,6 +305,28 @@ def ingest(
     finally:
         model.train(training)
     return total
+
+
+class _Links:
+    """Finds the pairs of some texts; to look through all of them for each chunk would cost the square of their number.
+
+    Args:
+        links: (L, 2) rows of images and texts.
+    """
+
+    def __init__(self, links: NDArray[np.int64]) -> None:
+        self.links, texts = links, links[:, 1]
+        in_order = bool((texts[1:] >= texts[:-1]).all())
+        self.order: Any = range(len(links)) if in_order else np.argsort(texts, kind="stable")
+
+    def __call__(self, texts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The (N, 2) pairs of texts, whose rows ascend, in the order of all pairs."""
+        if not len(texts):
+            return self.links[:0]
+        begin = bisect_left(self.order, texts[0], key=lambda row: self.links[row, 1])
+        end = bisect_right(self.order, texts[-1], key=lambda row: self.links[row, 1])
+        found = self.links[np.sort(np.asarray(self.order[begin:end], dtype=np.int64))]
+        return found[np.isin(found[:, 1], texts)]
 
 
 def _is_touched(stored: StoredRow, entry: IndexEntry, side: Side) -> bool:
@@ -564,7 +588,7 @@ class Missing:
 
 def find_missing(
     writer: Writer,
-    keep: Mapping[Side, set[str]],
+    keep: Mapping[Side, Iterable[str]],
     readings: Sequence[tuple[Model, Dataset]],
     *,
     unchanged: Unchanged,
@@ -584,7 +608,7 @@ def find_missing(
     """
     gone = dict[Side, list[str]]()
     with writer.store.reading() as view:
-        kept = {side: np.array(sorted(view.keys_of(side, sorted(keep[side])).values()), np.int64) for side in SIDES}
+        kept = {side: _keys_of(view, side, keep[side]) for side in SIDES}
         images = np.union1d(kept["images"], unchanged.keys)
         # Texts of a machine stand in no data; they go with their images.
         texts = np.union1d(kept["texts"], unchanged.texts)
@@ -612,6 +636,14 @@ def find_missing(
 
 _HELD = 8192
 """Rows of an index that are read at a time."""
+
+
+def _keys_of(view: View, side: Side, ids: Iterable[str]) -> NDArray[np.int64]:
+    """Keys of those items that an index has."""
+    remaining, keys = iter(ids), array("q")
+    while some := list(islice(remaining, _HELD)):
+        keys.extend(view.keys_of(side, some).values())
+    return np.array(keys, dtype=np.int64)
 
 
 def known_images(view: View) -> Iterator[KnownImage]:
@@ -737,8 +769,10 @@ def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Pat
         (id, file in the index, file of the data set) of each; copies of the same file are left out.
     """
     data_root, index_root, taken = pairs.root.resolve(), Path(writer.manifest.root).resolve(), []
-    stored = writer.rows_of("images", pairs.images.ids)
-    for name, value in zip(pairs.images.ids, pairs.images.values, strict=True):
+    stored: Mapping[str, StoredRow] = {}
+    for number, (name, value) in enumerate(zip(pairs.images.ids, pairs.images.values, strict=True)):
+        if number % _HELD == 0:
+            stored = writer.rows_of("images", pairs.images.ids[number : number + _HELD])
         row = stored.get(name)
         if row is None or not row.path or not row.stamp or not isinstance(value, str):
             continue  # Features may have been read of it, and no file.
