@@ -261,17 +261,24 @@ def _families(inner: str, path: str, listing: Listing, refuse: Refuse | None) ->
         if refuse is not None:
             refuse(problem)
         return
-    family = list[str]()
-    for name in merge(names, sorted(folders)):
-        if family and (name.endswith("/") or family[-1].partition(".")[0] != name.partition(".")[0]):
+    family, between = list[str](), list[str]()
+
+    def below(name: str) -> Iterator[list[str]]:
+        if f"{inner}{name}" not in listing.again and f"{inner}{name[:-1]}" not in listing.own:
+            yield from _families(f"{inner}{name}", f"{path}/{name[:-1]}", listing, refuse)
+
+    for name in chain(merge(names, sorted(folders)), [""]):
+        if family and (not name or family[0].partition(".")[0] != name.partition(".")[0]):
             yield [f"{inner}{own}" for own in family]
-            family = []
+            for folder in between:
+                yield from below(folder)
+            family, between = [], []
         if not name.endswith("/"):
             family.append(name)
-        elif f"{inner}{name}" not in listing.again and f"{inner}{name[:-1]}" not in listing.own:
-            yield from _families(f"{inner}{name}", f"{path}/{name[:-1]}", listing, refuse)
-    if family:
-        yield [f"{inner}{own}" for own in family]
+        elif family:
+            between.append(name)  # A folder a.b stands between a.JPG and a.xmp.
+        else:
+            yield from below(name)
 
 
 class Names:
@@ -288,15 +295,19 @@ class Names:
         """
         self._last.append(name)
         if len(self._last) >= _PACKED:
-            self._packed.append(np.array([os.fsencode(own) for own in self._last]))
-            self._last = []
+            self._pack()
+
+    def _pack(self) -> None:
+        self._packed += [np.array([os.fsencode(name) for name in self._last])] if self._last else []
+        self._last = []
 
     def __iter__(self) -> Iterator[str]:
         if not self._packed:
             yield from sorted(self._last)
             return
-        packed = np.concatenate([*self._packed, np.array([os.fsencode(own) for own in self._last], dtype="S1")])
-        self._packed, self._last = [packed], []
+        self._pack()
+        packed = np.concatenate(self._packed)
+        self._packed = [packed]
         packed.sort()
         for start in range(0, len(packed), _PACKED):
             yield from map(os.fsdecode, packed[start : start + _PACKED].tolist())
