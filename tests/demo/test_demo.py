@@ -165,7 +165,7 @@ def test_texts_start_with_english_name_without_duplicates() -> None:
 def test_every_step_writes_its_files(shown: tuple[Path, str]) -> None:
     out, text = shown
     assert "Chance is" in text and re.search(r"chance +\d", text) and str(out / "page.html") in text
-    names = {"demo.json", "data", "run", "scratch", "index", "figures.json", "answered.json", "page.html"}
+    names = {"demo.json", "data", "run", "index", "figures.json", "answered.json", "page.html"}
     assert {path.name for path in out.iterdir()} == names
     assert check(out / "data", verify=True).usable
     rows = rows_of(out / "data")

@@ -1,11 +1,13 @@
 """An S3 server on 127.0.0.1 with one bucket, "archive", for the tests of object stores: `python s3.py [FAIL]`.
 
-It says its port, and refuses one request in FAIL as a busy server does. Parts of objects are read as such: moto alone
-reads the whole object for each, which with one of 400 MB takes longer than a request may.
+It says its port, and refuses one request in FAIL as a busy server does. /counted has the number of its requests, and
+the bytes of the answers. Parts of objects are read as such: moto alone reads the whole object for each, which with one
+of 400 MB takes longer than a request may.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -38,8 +40,17 @@ def main(fail: int) -> None:
 
     application = DomainDispatcherApplication(create_backend_app)
     assert Client(application).put("/archive", base_url="http://127.0.0.1").status_code == 200
-    numbers = count(1)
+    numbers, told = count(1), [0, 0]
     objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets["archive"].keys
+
+    def counted(environ: dict[str, Any], start: Any) -> Any:
+        if environ["PATH_INFO"] == "/counted":
+            start("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(told).encode()]
+        answer = list(answered(environ, start))
+        told[0] += 1
+        told[1] += sum(map(len, answer))
+        return answer
 
     def answered(environ: dict[str, Any], start: Any) -> Any:
         if fail and next(numbers) % fail == 0:
@@ -63,7 +74,7 @@ def main(fail: int) -> None:
         start("206 Partial Content", list(headers.items()))
         return [content]
 
-    server = make_server("127.0.0.1", 0, answered, threaded=True)
+    server = make_server("127.0.0.1", 0, counted, threaded=True)
     print(server.port, flush=True)
     server.serve_forever()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.index.build import build_index, interrupted_build
-from subtext.api.load import open_run
+from subtext.api.load import load
 from subtext.api.options import Device, Quiet, Workers
 from subtext.api.search import open_index
 from subtext.api.train import flat_arguments, train
@@ -55,31 +55,6 @@ PLAN: dict[str, Any] = {
     "patience": 0,
 }
 """The options of the recommended recipe for a few thousand drawings; chosen on the validation split."""
-SCRATCH_ARGUMENTS: dict[str, Any] = {
-    "image": "tiny",
-    "image_size": 32,
-    "resize": "squash",
-    "min_crop_area": 0.8,
-    "embed_dim": 256,
-    "min_count": 1,
-    "token_mask": 0.1,
-    "temperature": 0.07,
-    "text": "bag",
-    "word_dim": 256,
-    "embedding_dropout": 0.2,
-    "dropout": 0.2,
-    "image_dropout": 0.2,
-    "mlp": False,
-    "learn_temperature": True,
-}
-SCRATCH_PLAN: dict[str, Any] = {
-    "epochs": 8,
-    "batch_size": 768,
-    "lr": 4e-3,
-    "weight_decay": 0.05,
-    "weight_average": "none",
-}
-"""A rival: a small network and a bag of words, both from random weights."""
 WITH_TEXTS: dict[str, Any] = {}
 UNSEEN: dict[str, Any] = {"signals": ["pixels"], "where": ["split = test"]}
 """Options of a search in all items, by their pixels and their texts, and of one in held-out items, by pixels alone."""
@@ -156,9 +131,9 @@ def run_demo(
     from subtext.report.page import render
 
     folder, started = Path(out), time.monotonic()
-    names = ("data", "run", "scratch", "index", "page.html", "cache")
-    data, run, scratch, index, page, cache = (folder / name for name in names)
-    plans = [plan if epochs is None else {**plan, "epochs": epochs} for plan in (PLAN, SCRATCH_PLAN)]
+    names = ("data", "run", "index", "page.html", "cache")
+    data, run, index, page, cache = (folder / name for name in names)
+    plan = PLAN if epochs is None else {**PLAN, "epochs": epochs}
     running: dict[str, Any] = {"device": device, "workers": workers, "quiet": quiet}
     drawings, queries = [*emoji.emoji(), *icons.icons()], accepted_queries()
     first_items = {
@@ -170,7 +145,7 @@ def run_demo(
         queried = [entry for entry in drawings if entry.id in first_items]
         drawings = queried[:: max(1, 3 * len(queried) // limit)][: limit // 3]
         drawings += others[:: len(others) // limit][: limit - len(drawings)]
-    _enter(folder, {"seed": seed, "limit": limit, "arguments": ARGUMENTS, "plan": plans[0]})
+    _enter(folder, {"seed": seed, "limit": limit, "arguments": ARGUMENTS, "plan": plan})
     with _step(1, f"images and texts -> {data}", quiet=quiet):
         if data.is_dir():
             say("      already there", quiet=quiet)
@@ -186,28 +161,25 @@ def run_demo(
                     progress=progress,
                 )
     pairs = read(data)
-    # The images were drawn a moment ago: each training would decode all of them once more, to see whether it can.
+    # The images were drawn a moment ago: the training would decode all of them once more, to see whether it can.
     parts = {"train_data": pairs.split("train"), "val_data": pairs.split("val")}
-    options = {"data": data, "seed": seed, **parts, **running}
+    options = {"data": data, "seed": seed, **parts, **running, **ARGUMENTS, **plan, "cache": cache}
     with _step(2, f"training, with pretrained encoders -> {run}", quiet=quiet):
-        if not _trained(run, {**options, **ARGUMENTS, **plans[0], "cache": cache}):
+        if not _trained(run, options):
             return Demonstration(("stopped; run the command again to resume",), stopped=True)
-    with _step(3, f"training a rival from scratch -> {scratch}", quiet=quiet):
-        if not _trained(scratch, {**options, **SCRATCH_ARGUMENTS, **plans[1]}):
-            return Demonstration(("stopped; run the command again to resume",), stopped=True)
-    with _step(4, f"index of all images -> {index}", quiet=quiet):
+    with _step(3, f"index of all images -> {index}", quiet=quiet):
         if index.is_dir() and interrupted_build(index) is None:
             say("      already there", quiet=quiet)
         else:
             build_index(index, run=run, cache=cache, **running)
         shutil.rmtree(cache, ignore_errors=True)
         opened = open_index(index, device=device)
-    with _step(5, "evaluating on held-out concepts", quiet=quiet):
+    with _step(4, "evaluating on held-out concepts", quiet=quiet):
         results = {name: _evaluated(opened, part) for name, part in _parts(pairs).items()}
         figures = {name: result.to_json() for name, result in results.items()}
         write_text(folder / "figures.json", json_text(figures, indent=2) + "\n")
-    with _step(6, f"{len(queries)} queries, and three rivals -> {page}", quiet=quiet):
-        shares = _answers(opened, open_run(scratch, device=device).model, pairs, queries)
+    with _step(5, f"{len(queries)} queries, and three rivals -> {page}", quiet=quiet):
+        shares = _answers(opened, load(model="starter", device=device), pairs, queries)
         tags = _single_tags(opened, pairs, seed=seed)
         answered = {**{share.name: share.to_json() for share in shares}, TAGS: tags}
         write_text(folder / "answered.json", json_text(answered, indent=2) + "\n")
@@ -275,7 +247,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
 
 @contextmanager
 def _step(number: int, text: str, *, quiet: bool) -> Iterator[None]:
-    say(f"[{number}/6] {text}", quiet=quiet)
+    say(f"[{number}/5] {text}", quiet=quiet)
     started = time.monotonic()
     yield
     say(f"      {duration(time.monotonic() - started)}", quiet=quiet)
@@ -339,7 +311,7 @@ class _Answers:
         return {"answered": self.value, "chance": self.chance, "levels": self.levels}
 
 
-def _answers(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> tuple[_Answers, ...]:
+def _answers(index: Index, untrained: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> tuple[_Answers, ...]:
     """The answers of the index and its rivals, and the shares of queries that are answered among the first ten."""
     from subtext.demo.queries import DEPTH, DemoGallery, by_pixels, by_sentences, by_words
 
@@ -357,7 +329,7 @@ def _answers(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[Acc
         (every, queries, with_texts, "words (BM25)", by_words(index, queries)),
         (every, queries, with_texts, "MiniLM, no images", by_sentences(pairs, queries)),
         (held_out, askable, unseen, "Subtext", of_index(UNSEEN)),
-        (held_out, askable, unseen, "from scratch", by_pixels(scratch, test, askable)),
+        (held_out, askable, unseen, "nothing trained", by_pixels(untrained, test, askable)),
     ):
         levels = {
             level: gallery.share(answers, own)
@@ -470,7 +442,7 @@ def _page(
     from subtext.models.checkpoint import load_record
     from subtext.report.page import Figure, HtmlPage, PageSection
 
-    record, scratch = load_record(folder / "run"), load_record(folder / "scratch")
+    record = load_record(folder / "run")
     name = "text_to_image/recall@10"
     figures = [
         *(Figure(own.name, own.value, own.chance, rival=own.is_rival) for own in answers),
@@ -501,8 +473,8 @@ def _page(
         "The orange line shows chance; the dark line is a 95 % interval. The queries were written before the training, "
         "and the items that are right were listed with them; variants of an emoji are one item. Unseen: the training "
         "had no image or text of the concept, of its variants, nor of an icon or emoji of the same name. “Pixels "
-        "alone”: the search reads no text. “From scratch” is a small network without pretrained encoders, trained for "
-        f"{scratch.epochs} epochs. Words and MiniLM search the texts of the items, and see no image. MiniLM's training "
+        "alone”: the search reads no text. “Nothing trained” is --model starter, the same encoders as they are "
+        "installed. Words and MiniLM search the texts of the items, and see no image. MiniLM's training "
         f"texts include captions of COCO and Flickr30k. {_levels(answers)} {_of_tags(tags)}",
         first=(
             PageSection(
