@@ -333,7 +333,14 @@ def _assemble(
             error.item = row.image_id or (row.image if isinstance(row.image, str) else "")
             problems.append(error.at(row.where))
     problems += assembly.notes.values()
+    triples = [
+        (text_row, image_row, score)
+        for text, image, score in source.judgements
+        if (text_row := assembly.texts.find(text)) is not None
+        and (image_row := assembly.images.find(image)) is not None
+    ]
     links = assembly.all_links()
+    assembly.forget()
     groups, names = assembly.groups, ["", *assembly.splits]
     own_splits = len(names) > 1 or (unchanged is not None and unchanged.split)
     if not own_splits:
@@ -344,12 +351,6 @@ def _assemble(
         reason = "has no split, and other rows have one; name the split of every row"
         without = (groups[int(number)] for number in np.flatnonzero(codes == 0))
         problems += [RowIssue(group.where, reason, item=group.first) for group in without]
-    triples = [
-        (text_row, image_row, score)
-        for text, image, score in source.judgements
-        if (text_row := assembly.texts.find(text)) is not None
-        and (image_row := assembly.images.find(image)) is not None
-    ]
     columns = zip(*triples, strict=True) if triples else ((), (), ())
     types = (np.int64, np.int64, np.float32)
     judgements = Judgements(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
@@ -396,6 +397,7 @@ class _Column:
         entries: The items.
         groups: Their groups.
         fields: Names of their metadata, in the order of the rows.
+        rows: Finds an item by its name.
         merged: Whether a later row added fields to an item.
         marked: Whether an item has a mark.
     """
@@ -403,7 +405,7 @@ class _Column:
     def __init__(self, *, spooled: bool) -> None:
         self.entries: list[_Item] | Spool[_Item] = Spool() if spooled else []
         self.groups, self.fields, self.merged, self.marked = array("q"), dict[str, None](), False, False
-        self._rows, self._others = Table(), dict[str, int]()
+        self.rows, self._others = Table(), dict[str, int]()
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -411,12 +413,12 @@ class _Column:
     def find(self, name: str) -> int | None:
         """The row of a name."""
         row = self._others.get(name) if self._others else None
-        return row if row is not None else self._rows.find(name, lambda row: self.entries[row].name == name)
+        return row if row is not None else self.rows.find(name, lambda row: self.entries[row].name == name)
 
     def add(self, item: _Item) -> int:
         """The row of a new item."""
         row = len(self.entries)
-        self._rows.add(item.name, row)
+        self.rows.add(item.name, row)
         self.entries.append(item)
         self.groups.append(item.group)
         self.fields |= dict.fromkeys(item.metadata)
@@ -590,6 +592,11 @@ class _Assembly:
             for n in np.flatnonzero(ends > begins)
         ]
         return np.concatenate([links, *more]) if more else links
+
+    def forget(self) -> None:
+        """Free what finds rows: no more are added."""
+        self._named_groups = self._by_file = self._text_of = self.images.rows = self.texts.rows = Table()
+        self._linked = self._first_image, self._text_counts = array("I"), array("I")
 
     def _image(self, row: Row, split: str | None) -> int:
         path, entries = row.image, self.images.entries

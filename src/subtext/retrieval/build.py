@@ -606,16 +606,16 @@ def find_missing(
     Returns:
         The missing items.
     """
-    gone = dict[Side, list[str]]()
+    gone, lost_images = dict[Side, list[str]](), list[int]()
     with writer.store.reading() as view:
-        kept = {side: _keys_of(view, side, keep[side]) for side in SIDES}
-        images = np.union1d(kept["images"], unchanged.keys)
-        # Texts of a machine stand in no data; they go with their images.
-        texts = np.union1d(kept["texts"], unchanged.texts)
-        for side, own in zip(SIDES, (images, texts), strict=True):
-            lost = np.setdiff1d(view.keys(side), own).tolist()
-            rows = sorted(view.rows(side, keys=lost, links=side == "texts"), key=lambda row: row.key)
-            gone[side] = [row.id for row in rows if not (machine_of(row.metadata) and np.isin(row.links, images).any())]
+        for side in SIDES:
+            lost = _keys_without(view.keys(side), _keys_of(view, side, keep[side]))
+            lost = _keys_without(lost, unchanged.keys if side == "images" else unchanged.texts)
+            rows = sorted(view.rows(side, keys=lost.tolist(), links=side == "texts"), key=lambda row: row.key)
+            # Texts of a machine stand in no data; they go with their images.
+            others = {key for row in rows for key in row.links}.difference(lost_images)
+            gone[side] = [row.id for row in rows if not machine_of(row.metadata) or others.isdisjoint(row.links)]
+            lost_images = lost.tolist()
         total = sum(view.counts.values())
     count = sum(map(len, gone.values()))
     missing = Missing(gone, total, count)
@@ -636,6 +636,12 @@ def find_missing(
 
 _HELD = 8192
 """Rows of an index that are read at a time."""
+
+
+def _keys_without(keys: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Keys, each once, without those that stand among others, too."""
+    found: NDArray[np.int64] = keys[~np.isin(keys, others, assume_unique=True)]
+    return found
 
 
 def _keys_of(view: View, side: Side, ids: Iterable[str]) -> NDArray[np.int64]:
