@@ -386,6 +386,12 @@ class _Item(NamedTuple):
     where: str
     mark: tuple[int, str] | None = None
 
+    @classmethod
+    def of(cls, fields: list[Any]) -> _Item:
+        """An item of its fields, as a file has them."""
+        *others, mark = fields
+        return cls(*others, None if mark is None else tuple(mark))
+
 
 class _Column:
     """Images or texts in the order of their rows, and the row of each name.
@@ -403,7 +409,7 @@ class _Column:
     """
 
     def __init__(self, *, spooled: bool) -> None:
-        self.entries: list[_Item] | Spool[_Item] = Spool() if spooled else []
+        self.entries: list[_Item] | Spool[_Item] = Spool(_Item.of) if spooled else []
         self.groups, self.fields, self.merged, self.marked = array("q"), dict[str, None](), False, False
         self.rows, self._others = Table(), dict[str, int]()
 
@@ -541,7 +547,7 @@ class _Assembly:
     def __init__(self, merged_splits: Mapping[str, str], files: _Files | None, *, spooled: bool) -> None:
         self.merged_splits, self.files = merged_splits, files
         self.images, self.texts = _Column(spooled=spooled), _Column(spooled=spooled)
-        self.groups: list[_Group] | Spool[_Group] = Spool() if spooled else []
+        self.groups: list[_Group] | Spool[_Group] = Spool(_Group._make) if spooled else []
         self.split_of, self.splits = array("H"), dict[str, int]()
         self.alone, self.textless, self.unpaired = bytearray(), bytearray(), bytearray()
         self.notes: dict[tuple[int, str], RowIssue] = {}

@@ -6,7 +6,7 @@ field of all records.
 
 from __future__ import annotations
 
-import pickle
+import json
 import tempfile
 import threading
 import weakref
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import OutputError
 
-Record = TypeVar("Record")
+Record = TypeVar("Record", bound=tuple[Any, ...])
 
 _PENDING = 2**20
 """Bytes that are written at a time."""
@@ -31,13 +31,36 @@ FEW = 4096
 """Rows that are taken of a column as a list; more stay in the file."""
 
 
+def _packed(record: tuple[Any, ...]) -> bytes:
+    """The fields as JSON, and behind it those that are bytes."""
+    fields = [[len(field)] if isinstance(field, bytes) else None for field in record]
+    plain = [None if isinstance(field, bytes) else field for field in record]
+    head = json.dumps([plain, fields], separators=(",", ":")).encode("ascii")
+    return b"".join((len(head).to_bytes(8, "little"), head, *(field for field in record if isinstance(field, bytes))))
+
+
+def _unpacked(content: bytes) -> list[Any]:
+    """The fields of a record."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    plain, fields = json.loads(content[8:start])
+    for number, size in enumerate(fields):
+        if size is not None:
+            plain[number], start = content[start : start + size[0]], start + size[0]
+    values: list[Any] = plain
+    return values
+
+
 class Spool(Generic[Record]):
     """Records in a temporary file without a name, which ends with this object; 8 bytes are held of each.
 
-    Several threads may read.
+    A record that JSON cannot write, as a reader of another package may give one, stays in memory. Threads may read.
+
+    Args:
+        make: Makes a record of the list of its fields, each of which is bytes, or plain data.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[list[Any]], Record]) -> None:
+        self._make, self._odd = make, dict[int, Record]()
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (ends with this object)
         weakref.finalize(self, self._file.close)
         self._starts, self._pending, self._written = array("q"), bytearray(), 0
@@ -51,7 +74,7 @@ class Spool(Generic[Record]):
         """Add a record.
 
         Args:
-            record: Anything that can be pickled.
+            record: A tuple.
 
         Raises:
             OutputError: If the disk is full.
@@ -63,10 +86,10 @@ class Spool(Generic[Record]):
 
     def __getitem__(self, row: int) -> Record:
         row = range(len(self))[row]
-        record = self._recent.get(row)
+        record = self._recent.get(row) or self._odd.get(row)
         if record is None:
             content = self._bytes(self._starts[row])
-            record = pickle.loads(content)  # noqa: S301 (written by this process, and nobody else can open it)
+            record = self._make(_unpacked(content))
             self._keep(row, record, len(content))
         return record
 
@@ -82,7 +105,11 @@ class Spool(Generic[Record]):
             self._recent.pop(row, None)
 
     def _put(self, record: Record, row: int) -> int:
-        content = pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
+        self._odd.pop(row, None)
+        try:
+            content = _packed(record)
+        except (TypeError, ValueError, RecursionError):
+            content, self._odd[row] = b"", record
         with self._lock:
             start = self._written + len(self._pending)
             self._pending += len(content).to_bytes(8, "little")
