@@ -29,12 +29,13 @@ from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.readers.table import typed_rows
 from subtext.data.rows import (
     MERGED,
+    SHARES,
     Columns,
     Progress,
     Row,
     RowError,
     Source,
-    draw_splits,
+    draw_split_numbers,
     parse_columns,
     rows_of,
 )
@@ -344,10 +345,9 @@ def _assemble(
     groups, names = assembly.groups, ["", *assembly.splits]
     own_splits = len(names) > 1 or (unchanged is not None and unchanged.split)
     if not own_splits:
-        splits = draw_splits((group.first for group in groups), seed=seed)
+        codes, names = draw_split_numbers((group.first for group in groups), seed=seed).astype(np.uint16), list(SHARES)
     else:
         codes = np.frombuffer(assembly.split_of, dtype=np.uint16)
-        splits = np.array(names)[codes]
         reason = "has no split, and other rows have one; name the split of every row"
         without = (groups[int(number)] for number in np.flatnonzero(codes == 0))
         problems += [RowIssue(group.where, reason, item=group.first) for group in without]
@@ -355,8 +355,8 @@ def _assemble(
     types = (np.int64, np.int64, np.float32)
     judgements = Judgements(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
     dataset = Dataset(
-        images=assembly.images.items(splits),
-        texts=assembly.texts.items(splits),
+        images=assembly.images.items(names, codes),
+        texts=assembly.texts.items(names, codes),
         links=links,
         root=source.root,
         judgements=judgements if source.judgements else None,
@@ -442,8 +442,8 @@ class _Column:
             return Column(self.entries, attrgetter(field))
         return [getattr(item, field) for item in self.entries]
 
-    def items(self, splits: NDArray[np.character]) -> Items:
-        """All of them as columns; `splits` has one entry per group."""
+    def items(self, splits: Sequence[str], codes: NDArray[np.uint16]) -> Items:
+        """All of them as columns; `codes` has of each group the place of its split."""
         entries, groups = self.entries, np.frombuffer(self.groups, dtype=np.int64)
         names = self.fields
         if self.merged:
@@ -454,7 +454,9 @@ class _Column:
         else:
             metadata = {name: [item.metadata.get(name) for item in entries] for name in names}
             marks = [_mark(item) for item in entries] if self.marked else []
-        return Items(self.column("name"), self.column("value"), groups, splits[groups], metadata, marks)
+        return Items(
+            self.column("name"), self.column("value"), groups, np.array(splits)[codes[groups]], metadata, marks
+        )
 
 
 def _field(name: str) -> Callable[[_Item], Any]:

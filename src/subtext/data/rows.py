@@ -7,6 +7,7 @@ import math
 import posixpath
 import re
 import unicodedata
+from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -817,19 +818,32 @@ def draw_splits(names: Iterable[str], *, seed: int) -> NDArray[np.character]:
     Returns:
         (G) "train", "val" or "test".
     """
-    remaining, blocks = iter(names), [np.zeros(0)]
+    return np.array(list(SHARES))[draw_split_numbers(names, seed=seed)]
+
+
+def draw_split_numbers(names: Iterable[str], *, seed: int) -> NDArray[np.uint8]:
+    """Split groups as `draw_splits` does.
+
+    Args:
+        names: (G) name of each group's first image.
+        seed: Seed of the split.
+
+    Returns:
+        (G) the place of the split in `SHARES`.
+    """
+    remaining, drawn = iter(names), array("d")
     while some := list(islice(remaining, 8192)):
-        blocks.append(draw.uniform(draw.keys(some), seed=seed, epoch=0, purpose="split")[:, 0])
-    uniforms = np.concatenate(blocks)
+        drawn.frombytes(draw.uniform(draw.keys(some), seed=seed, epoch=0, purpose="split")[:, 0].tobytes())
+    uniforms = np.frombuffer(drawn, dtype=np.float64)
     ends = np.cumsum(list(SHARES.values()))
     middles = ends - np.array(list(SHARES.values())) / 2
-    codes = np.searchsorted(ends, uniforms, side="right")
+    codes = np.searchsorted(ends, uniforms, side="right").astype(np.uint8)
     for code in (1, 2, 0) if len(uniforms) >= 3 else ():
         if not (codes == code).any():
             # Only from a split that keeps a group.
             free = np.bincount(codes)[codes] > 1
             codes[np.argmin(np.where(free, np.abs(uniforms - middles[code]), np.inf))] = code
-    return np.array(list(SHARES))[codes]
+    return codes
 
 
 def components(edges: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
