@@ -3,6 +3,7 @@
     --items N        images and texts together, half of each (default 200,000; a tenth is measured as well)
     --store KIND     folder (default), lance, s3, postgres, or the address of a place for the index
     --vectors KIND   clusters, even, or both (default)
+    --listing        nothing but what a listing costs: bytes and seconds of an item that is read, and of one unchanged
     --json           print nothing but one JSON object
 
 The data are N / 2 images of 8 x 8 pixels, a thousand to a folder, and a table of JSON lines: an id, a caption, a year,
@@ -11,7 +12,8 @@ would be most of a build; its vectors of 512 numbers are drawn. `clusters` are 1
 `search_engine.py`; `even` vectors are normal numbers at unit length, for which no list and no graph is of much help.
 There is no sentence encoder.
 
-Measured, one after the other, in one process: a build from the table; `compact`; 20 searches, of which the first is not
+Measured, one after the other, in one process: the table is read as a build reads it, and its images as a folder without
+a table (half of the items); a build from the table; `compact`; 20 searches, of which the first is not
 counted, by default and exactly; a box alone, and the ten nearest in that box; an update where nothing changed, by ten
 changes, and where all files have another time of change; deleting a hundredth of the images; `compact` again. Of each
 the seconds, the seconds of this process's processor, the memory above what it held before, and on S3 the requests and
@@ -39,6 +41,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,14 +213,27 @@ def searches(store: Store, vectors: Vectors, meter: Meter) -> None:
     meter.found["search in 200 images"]["recall"] = recall(found, true)
 
 
-def one_size(folder: Path, table: Path, run: Path, place: str, vectors: Vectors, meter: Meter) -> Measures:
+def read_for_index(data: Path) -> None:
+    """Read and check a listing as a build does."""
+    read(data, verify=True, unchanged=Unchanged((), Path(), count=0, verify_files=False))
+
+
+def one_size(
+    folder: Path, table: Path, run: Path, place: str, vectors: Vectors, meter: Meter, *, listing: bool
+) -> Measures:
     """All measurements of an archive; its index is removed again."""
     building.embed_items = vectors.in_place_of_a_model
     quiet: dict[str, Any] = {"quiet": True, "workers": 0}
     meter.found = {}
+    for data in (table, folder / "images"):
+        meter.take(f"read the {'table' if data == table else 'folder'}", partial(read_for_index, data))
     meter.take("build", lambda: build_index(place, table, run=run, text_encoder="none", **quiet))
     try:
         store = open_store(place)
+        if listing:
+            update_index(place, **quiet)
+            meter.take("update, nothing changed", lambda: update_index(place, **quiet))
+            return meter.found
 
         def compact() -> None:
             with store.writing("compact") as writer:
@@ -370,11 +386,13 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=ITEMS)
     parser.add_argument("--store", default="folder")
     parser.add_argument("--vectors", choices=["clusters", "even", "both"], default="both")
+    parser.add_argument("--listing", action="store_true")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     sizes = (max(2000, asked.items // SMALLER), asked.items)
-    kinds = ["clusters", "even"] if asked.vectors == "both" else [asked.vectors]
+    kinds = ["clusters", "even"] if asked.vectors == "both" and not asked.listing else [asked.vectors]
+    kinds = ["clusters"] if kinds == ["both"] else kinds
     measured: dict[str, list[Measures]] = {kind: [] for kind in kinds}
     peers: dict[str, list[Measures]] = {kind: [] for kind in kinds}
     with ExitStack() as servers:
@@ -388,13 +406,22 @@ def main() -> None:
                 run = write_run(folder, table)
                 for kind in kinds:
                     vectors, meter = Vectors(kind), Meter(server)
-                    measured[kind].append(one_size(folder, table, run, place, vectors, meter))
-                    peers[kind].append(alone(asked.store, f"{place}-{size}-{kind}", vectors, meter))
+                    one = one_size(folder, table, run, place, vectors, meter, listing=asked.listing)
+                    measured[kind].append(one)
+                    if not asked.listing:
+                        peers[kind].append(alone(asked.store, f"{place}-{size}-{kind}", vectors, meter))
     slopes = {
         kind: {what: slope(small[what], large[what], sizes[1] - sizes[0]) for what in large}
         for kind, (small, large) in measured.items()
     }
-    if not asked.json:
+    for what in ("read the table", "read the folder", "update, nothing changed") if asked.listing else ():
+        own = slopes[kinds[0]][what]
+        each = {name: value * (2 if "folder" in what else 1) / 1e6 for name, value in own.items()}
+        print(
+            f"{what}: {each['megabytes'] * 2**20:,.0f} bytes an item, "
+            f"{1 / each['processor']:,.0f} items a second of a core"
+        )
+    if not (asked.json or asked.listing):
         for kind in kinds:
             for title, (small, large) in ((f"{kind}, Subtext", measured[kind]), (f"{kind}, alone", peers[kind])):
                 print(f"{title}: {sizes[0]:,} and {sizes[1]:,} items")

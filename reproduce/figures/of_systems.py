@@ -221,7 +221,7 @@ def _summary(results: dict[str, TopResults], equal: np.ndarray, query: int, top:
     )
 
 
-def _list_json(listed: TopList, positives: np.ndarray, ids: list[str]) -> list[dict[str, Any]]:
+def _list_json(listed: TopList, positives: np.ndarray, ids: Sequence[str]) -> list[dict[str, Any]]:
     rows = zip(listed.candidates.tolist(), listed.scores.tolist(), listed.relevance.tolist(), strict=True)
     return [
         {
@@ -264,5 +264,5 @@ def _query_json(pairs: st.Dataset, direction: Direction, query: int) -> dict[str
     return {"id": pairs.texts.ids[query], "text": texts_of(pairs)[query]}
 
 
-def _candidate_ids(pairs: st.Dataset, direction: Direction) -> list[str]:
+def _candidate_ids(pairs: st.Dataset, direction: Direction) -> Sequence[str]:
     return pairs.texts.ids if direction == "image_to_text" else pairs.images.ids

@@ -5,7 +5,7 @@ It also checks that texts are cut as the paper read them: of Politics only the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def graph_of_scored(config: TableConfig, key: str, pairs: st.Dataset, data: Tabl
     return path
 
 
-def _save_text_vectors(ids: list[str], vectors: TextVectors, path: Path) -> None:
+def _save_text_vectors(ids: Sequence[str], vectors: TextVectors, path: Path) -> None:
     """Write a file of features with a row per text; zeros for a text without a vector."""
     rows = np.where(vectors.known[:, None], vectors.vectors, 0).astype(np.float32)
     save_arrays(path, np.savez, names=np.array(ids), pooled=rows)

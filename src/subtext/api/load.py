@@ -694,12 +694,17 @@ def with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:
 
     usable = []
     for branch, items, noun in ((model.image, pairs.images, "image"), (model.text, pairs.texts, "text")):
+        usable.append(np.ones(len(items), dtype=bool))
         file = branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
-        names = [[name, *filter(None, [value])] for name, value in zip(items.ids, items.values, strict=True)]
-        usable.append(np.array([file is None or file.name_of(*map(str, both)) is not None for both in names], bool))
+        if file is None:
+            continue
+        for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
+            usable[-1][row] = file.name_of(*map(str, [name, *filter(None, [value])])) is not None
         if not usable[-1].all():
             first, number = items.ids[int(usable[-1].argmin())], counted(int((~usable[-1]).sum()), noun)
             say(f"note: {number} without features left out, first '{first}'", quiet=quiet)
+    if all(rows.all() for rows in usable):
+        return pairs
     image_rows, text_rows = pairs.links.T
     lost = np.setdiff1d(text_rows, text_rows[usable[0][image_rows]])
     usable[1][lost] = False  # A text goes with the last of its images.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import posixpath
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -22,22 +21,19 @@ from typing import Any
 import numpy as np
 
 from subtext.data.dataset import Dataset, Items, RowIssue
-from subtext.data.embedded import SIDECAR
-from subtext.data.folders import Listing
 from subtext.data.image_files import image_exists
 from subtext.data.join import Finder, joined
 from subtext.data.objects import Rows, records_of
 from subtext.data.read import UnusableData, read
 from subtext.data.readers.table import json_lines, typed_rows
 from subtext.data.rows import Columns, Record, Row, RowError, Source, image_of, name_of, renamed, rows_of
+from subtext.data.sidecars import NearSidecars
 from subtext.data.unchanged import mark_of
 from subtext.errors import DataError
 
 STANDARD_INPUT = "-"
 DELETED = "deleted"
 """The column of a line that deletes an item."""
-_OF_ONE_NAME = ("", ".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
-"""Suffixes of files beside an image that its sidecar may belong to as well."""
 
 
 @dataclass
@@ -154,18 +150,11 @@ class _Beside(Finder):
 
     Args:
         root: The folder.
-        images: Paths of the images.
     """
 
-    def __init__(self, root: Path, images: Iterable[str]) -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__(root)
-        names = dict.fromkeys(images)
-        for image in list(names):
-            stem = posixpath.splitext(image)[0]
-            beside = (image + SIDECAR, stem + SIDECAR, stem + SIDECAR.upper(), *(stem + end for end in _OF_ONE_NAME))
-            names |= dict.fromkeys(name for name in beside if name not in names and image_exists(name, root))
-        # Not a cached property: the list is complete.
-        self.__dict__["listing"] = Listing(list(names))
+        self.sidecars = NearSidecars(root, few=True)
 
     def find(self, name: str) -> list[str]:
         """Nothing: to look for an image elsewhere takes a list of all files.
@@ -208,8 +197,7 @@ def changed_dataset(
             rows.append(replace(row, image_id=name, image=paths.get(name, row.image)))
     source = Source(rows, root)
     if need_images:
-        images = [row.image for row in rows if isinstance(row.image, str)]
-        source = joined(replace(source, tables=(Path("the changes"),)), embedded=True, finder=_Beside(root, images))
+        source = joined(replace(source, tables=(Path("the changes"),)), embedded=True, finder=_Beside(root))
     try:
         dataset = read(source, need_images=need_images, verify=need_images and verify, on_error="skip")
     except UnusableData as problem:

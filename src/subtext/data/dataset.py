@@ -8,9 +8,10 @@ judgements where the data set has them.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from itertools import count
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from subtext.data.spool import taken
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.ops import draw
 from subtext.text_helpers import counted
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 class Items:
     """The images, or the texts, of a data set, one entry per item in every column.
 
+    Columns are lists; of what is read for an index they may be in a file (`data.spool`).
+
     Attributes:
         ids: Names, unique within the modality.
         values: Image: str path relative to Dataset.root, or bytes; text: str; None for an item known by features alone.
@@ -42,11 +46,11 @@ class Items:
         marks: Of images that were read for an index, (N) hashes of their rows, "" for none; see `data.unchanged`.
     """
 
-    ids: list[str]
-    values: list[str | bytes | None]
+    ids: Sequence[str]
+    values: Sequence[str | bytes | None]
     groups: NDArray[np.int64]
     splits: NDArray[Any]
-    metadata: Mapping[str, list[Any]] = field(default_factory=dict)
+    metadata: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     marks: Sequence[str] = ()
 
     def __len__(self) -> int:
@@ -70,13 +74,14 @@ class Items:
         Returns:
             The items at these rows, in this order.
         """
+        take = partial(taken, rows=rows, known={})
         return Items(
-            ids=[self.ids[row] for row in rows],
-            values=[self.values[row] for row in rows],
+            ids=take(self.ids),
+            values=take(self.values),
             groups=self.groups[rows],
             splits=self.splits[rows],
-            metadata={name: [column[row] for row in rows] for name, column in self.metadata.items()},
-            marks=[self.marks[row] for row in rows] if self.marks else (),
+            metadata={name: take(column) for name, column in self.metadata.items()},
+            marks=take(self.marks) if self.marks else (),
         )
 
 
@@ -107,6 +112,7 @@ class RowIssue:
             counted; "" where none does.
         item: Id of the image that the row names; "" where the row does not say so much.
         files: What the row names and the disk does not have; of a note, the images that no row names.
+        more: How many other rows have the same problem and are not kept.
     """
 
     where: str
@@ -115,6 +121,7 @@ class RowIssue:
     name: str = ""
     item: str = ""
     files: tuple[str, ...] = ()
+    more: int = 0
 
     def __str__(self) -> str:
         """Format position and message in one sentence; a message that begins with the position is not repeated."""
@@ -140,15 +147,42 @@ def summarise(problems: Iterable[RowIssue]) -> list[str]:
         >>> summarise([RowIssue(f"line {n}", "has no text") for n in range(2, 7)])
         ['line 2 and 4 like it (line 3, line 4, ...): has no text']
     """
-    kinds: dict[tuple[str, bool], list[RowIssue]] = {}
-    for problem in problems:
-        kinds.setdefault((problem.kind, problem.fatal), []).append(problem)
     sentences = []
-    for first, *similar in kinds.values():
-        rows = ", ".join([*(problem.where for problem in similar[:2]), *(["..."] if len(similar) > 2 else [])])
-        repeated = f" and {len(similar):,} like it ({rows})" if similar else ""
+    for first, *similar in _first_ones(problems):
+        number = len(similar) + sum(problem.more for problem in similar)
+        rows = ", ".join([*(problem.where for problem in similar), *(["..."] if number > len(similar) else [])])
+        repeated = f" and {number:,} like it ({rows})" if similar else ""
         sentences.append(f"{first.where}{repeated}: {first.what}" if repeated else str(first))
     return sentences
+
+
+def alike(problems: Iterable[RowIssue]) -> list[RowIssue]:
+    """The first problems of each kind, with the number of the others: all that `summarise` says.
+
+    Args:
+        problems: The problems of rows.
+
+    Returns:
+        Up to three of each kind.
+    """
+    return [problem for ones in _first_ones(problems) for problem in ones]
+
+
+def _first_ones(problems: Iterable[RowIssue]) -> list[list[RowIssue]]:
+    """Up to three problems of each kind; the third has the number of the others."""
+    kinds: dict[tuple[str, bool], list[RowIssue]] = {}
+    more = Counter[tuple[str, bool]]()
+    for problem in problems:
+        kind = problem.kind, problem.fatal
+        ones = kinds.setdefault(kind, [])
+        if len(ones) < 3:
+            ones.append(problem)
+        else:
+            more[kind] += 1 + problem.more
+    for kind, number in more.items():
+        third = kinds[kind][2]
+        kinds[kind][2] = replace(third, more=third.more + number)
+    return list(kinds.values())
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,7 +241,7 @@ class Dataset:
             one of these names gets a number: "image_id (2)".
         """
         images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, Sequence[Any]] = {
             "image_id": images.ids, "text_id": texts.ids, "image": list(images.values), "text": list(texts.values),
             "split": images.splits.tolist(), "group": images.groups.tolist(),
         }  # fmt: skip
@@ -291,23 +325,35 @@ class Dataset:
         Returns:
             The data set of these items, in this order.
         """
-        # Old row -> new row, -1 for a row that is left out.
-        image_to, text_to = (np.full(len(items), -1, dtype=np.int64) for items in (self.images, self.texts))
-        image_to[image_rows] = np.arange(len(image_rows))
-        text_to[text_rows] = np.arange(len(text_rows))
-        links = np.stack([image_to[self.links[:, 0]], text_to[self.links[:, 1]]], axis=1)
+        kept = [np.zeros(len(items), dtype=bool) for items in (self.images, self.texts)]
+        kept[0][image_rows] = kept[1][text_rows] = True
+        links = self.links[kept[0][self.links[:, 0]] & kept[1][self.links[:, 1]]]
+        for column, rows in enumerate((image_rows, text_rows)):
+            links[:, column] = _places(links[:, column], rows)
         judgements = self.judgements
         if judgements is not None:
-            images, texts = image_to[judgements.images], text_to[judgements.texts]
-            present = (images >= 0) & (texts >= 0)
-            judgements = Judgements(texts=texts[present], images=images[present], scores=judgements.scores[present])
+            present = kept[0][judgements.images] & kept[1][judgements.texts]
+            judgements = Judgements(
+                texts=_places(judgements.texts[present], text_rows),
+                images=_places(judgements.images[present], image_rows),
+                scores=judgements.scores[present],
+            )
         return replace(
             self,
             images=self.images.take(image_rows),
             texts=self.texts.take(text_rows),
-            links=links[(links >= 0).all(axis=1)],
+            links=links,
             judgements=judgements,
         )
+
+
+def _places(rows: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where rows stand among those that are chosen, all of which they are."""
+    if not len(rows):
+        return rows
+    order = np.argsort(chosen, kind="stable")
+    places: NDArray[np.int64] = order[np.searchsorted(chosen, rows, side="right", sorter=order) - 1]
+    return places
 
 
 def fingerprint(pairs: Dataset) -> str:
@@ -323,7 +369,7 @@ def fingerprint(pairs: Dataset) -> str:
     """
     digest = hashlib.blake2b(digest_size=16)
 
-    def add(name: str, values: list[str]) -> None:
+    def add(name: str, values: Sequence[str]) -> None:
         digest.update(f"{name} {len(values)}\n".encode())
         for value in values:
             coded = value.encode("utf-8", "surrogatepass")

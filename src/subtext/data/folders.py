@@ -6,12 +6,18 @@ import os
 import re
 import stat
 import unicodedata
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from heapq import merge
+from itertools import chain
 from pathlib import Path
-from typing import NoReturn
+from typing import Generic, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from subtext.data.dataset import RowIssue
 from subtext.text_helpers import counted
@@ -60,22 +66,28 @@ class Listing:
     """What a folder of data holds, down to its last sub-folder.
 
     Attributes:
-        files: Paths from the folder, with "/" between their parts, sorted within each sub-folder.
+        files: Paths from the folder, with "/" between their parts, in the order of `families`; of `survey`, none.
+        images: Number of images among them, with their further names.
         aliases: Path of an image -> the path among `files` that is the same file on the disk.
         system: System folder -> number of its images, which are left out.
         hidden: Names of images that are hidden, or lie in hidden folders, and are left out.
         special: Pipes, sockets and devices, which are left out.
         own: Folders of indexes, which are left out.
         outside: Link to a folder -> where it leads, which is out of the folder.
+        again: Folders that are listed under another name, or cannot be read.
+        linked: Folders that are listed by a link that leads to them, and their paths on the disk.
     """
 
     files: list[str] = field(default_factory=list)
+    images: int = 0
     aliases: dict[str, str] = field(default_factory=dict)
     system: Counter[str] = field(default_factory=Counter)
     hidden: list[str] = field(default_factory=list)
     special: list[str] = field(default_factory=list)
     own: list[str] = field(default_factory=list)
     outside: dict[str, str] = field(default_factory=dict)
+    again: set[str] = field(default_factory=set)
+    linked: dict[str, str] = field(default_factory=dict)
 
     def notes(self, folder: Path) -> Iterator[RowIssue]:
         """Say what is left out, and how much of it.
@@ -105,7 +117,11 @@ class Listing:
             yield RowIssue(folder.name, f"{what}; {other} is {first}", fatal=False)
 
 
-def list_folder(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> Listing:
+Refuse = Callable[[OSError], NoReturn]
+"""Called for a sub-folder that cannot be read."""
+
+
+def list_folder(folder: Path, refuse: Refuse | None = None) -> Listing:
     """List the files of a folder and its sub-folders, without what systems, editors and servers write there.
 
     Each folder is listed once, whichever links lead to it. A link to a folder inside is followed where the folder is
@@ -118,32 +134,57 @@ def list_folder(folder: Path, refuse: Callable[[OSError], NoReturn] | None = Non
     Returns:
         The files, and what is left out.
     """
+    listing = survey(folder, refuse)
+    listing.files = list(chain.from_iterable(families(folder, listing, refuse)))
+    return listing
+
+
+def survey(folder: Path, refuse: Refuse | None = None) -> Listing:
+    """Look at a folder as `list_folder` does, and hold no names of its files: 8 bytes of each image.
+
+    Args:
+        folder: The folder.
+        refuse: As for `list_folder`.
+
+    Returns:
+        What is left out, and which images are further names of a file.
+    """
     found, root = Listing(), os.path.realpath(folder)
     waiting, links, seen = [("", os.fspath(folder))], list[tuple[str, str]](), set[tuple[int, int]]()
-    names_of: dict[tuple[int, int], list[tuple[bool, str]]] = {}
+    inodes: dict[int, array[int]] = {}
     while waiting or links:
         linked = not waiting
         inner, path = waiting.pop() if waiting else links.pop(0)
+        folders, others = list[tuple[str, str]](), list[tuple[str, os.DirEntry[str], str]]()
         try:
             about = os.stat(path)  # noqa: PTH116 (100,000 folders)
+            identity = (about.st_dev, about.st_ino)
+            if identity in seen and about.st_ino:
+                found.again.add(inner)
+                continue
+            seen.add(identity)
             with os.scandir(path) as scanned:
-                entries = sorted(scanned, key=lambda entry: entry.name)
+                for entry in scanned:
+                    kind = _kind(entry)
+                    if kind != "file" or entry.name.startswith("."):
+                        others.append((entry.name, entry, kind))
+                    elif suffix_of(entry.name) in IMAGES:
+                        found.images += 1
+                        if (own := _identity(entry, about.st_dev)) is not None:
+                            inodes.setdefault(own[0], array("Q")).append(own[1])
         except OSError as problem:
             if refuse is not None and not linked:
                 refuse(problem)
+            found.again.add(inner)
             continue
-        identity = (about.st_dev, about.st_ino)
-        if identity in seen and about.st_ino:
-            continue
-        seen.add(identity)
-        folders = list[tuple[str, str]]()
-        for entry in entries:
-            name = f"{inner}{entry.name}"
-            kind = _kind(entry)
+        if linked:
+            found.linked[inner] = path
+        for plain, entry, kind in sorted(others, key=lambda other: other[0]):
+            name = f"{inner}{plain}"
             if kind == "folder":
-                if SYSTEM.fullmatch(entry.name):
-                    found.system[entry.name] += len(_images_below(entry.path))
-                elif entry.name.startswith("."):
+                if SYSTEM.fullmatch(plain):
+                    found.system[plain] += len(_images_below(entry.path))
+                elif plain.startswith("."):
                     found.hidden += [f"{name}/{image}" for image in _images_below(entry.path)]
                 elif is_of_subtext(entry.path):
                     found.own.append(name)
@@ -152,7 +193,7 @@ def list_folder(folder: Path, refuse: Callable[[OSError], NoReturn] | None = Non
             elif kind == "link":
                 target = os.path.realpath(entry.path)
                 inside = Path(os.path.relpath(target, root)).parts
-                if entry.name.startswith(".") or any(map(SYSTEM.fullmatch, [entry.name, *inside])):
+                if plain.startswith(".") or any(map(SYSTEM.fullmatch, [plain, *inside])):
                     continue
                 if inside[:1] == (os.pardir,):
                     found.outside[name] = target
@@ -160,17 +201,120 @@ def list_folder(folder: Path, refuse: Callable[[OSError], NoReturn] | None = Non
                     links.append((f"{name}/", entry.path))
             elif kind == "special":
                 found.special.append(name)
-            elif entry.name.startswith("."):
-                found.hidden += [name] * (suffix_of(name) in IMAGES)
             else:
-                found.files.append(name)
-                if suffix_of(name) in IMAGES and (own := _identity(entry, about.st_dev)) is not None:
-                    names_of.setdefault(own, []).append((entry.is_symlink(), name))
+                found.hidden += [name] * (suffix_of(name) in IMAGES)
         waiting += reversed(folders)
-    for same in names_of.values():
-        first = min(same)[1] if len(same) > 1 else ""
-        found.aliases |= {name: first for _, name in sorted(same)[1:]}
+    found.aliases = _aliases(folder, found, {device: _repeated(numbers) for device, numbers in inodes.items()})
     return found
+
+
+def _repeated(numbers: array[int]) -> set[int]:
+    """The numbers that are there more than once."""
+    ordered = np.sort(np.frombuffer(numbers, dtype=np.uint64))
+    return set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+
+
+def _aliases(folder: Path, listing: Listing, inodes: Mapping[int, set[int]]) -> dict[str, str]:
+    """Images that are further names of a file -> its first name, which is no link where it has such a name."""
+    names_of: dict[tuple[int, int], list[tuple[bool, str]]] = {}
+    for names in families(folder, listing) if any(inodes.values()) else ():
+        for name in names:
+            path = os.path.join(folder, name)  # noqa: PTH118 (100,000 paths)
+            if suffix_of(name) in IMAGES and (own := file_identity(path)) and own[1] in inodes.get(own[0], ()):
+                names_of.setdefault(own, []).append((os.path.islink(path), name))  # noqa: PTH114
+    aliases = dict[str, str]()
+    for same in names_of.values():
+        first = min(same)[1]
+        aliases |= {name: first for _, name in sorted(same)[1:]}
+    return aliases
+
+
+def families(folder: Path, listing: Listing, refuse: Refuse | None = None) -> Iterator[list[str]]:
+    """Give the files of a folder in the order of their paths; of the names, those of one sub-folder are held, packed.
+
+    Args:
+        folder: The folder.
+        listing: That of `survey`.
+        refuse: As for `list_folder`.
+
+    Yields:
+        Paths of files of one sub-folder that have the same name up to its first point: a file and its sidecars.
+    """
+    places = [_families("", os.fspath(folder), listing, refuse)]
+    places += [_families(name, path, listing, None) for name, path in listing.linked.items()]
+    yield from merge(*places, key=lambda names: names[0]) if len(places) > 1 else places[0]
+
+
+def _families(inner: str, path: str, listing: Listing, refuse: Refuse | None) -> Iterator[list[str]]:
+    names, folders = Names(), list[str]()
+    try:
+        with os.scandir(path) as scanned:
+            for entry in scanned:
+                kind = _kind(entry)
+                if entry.name.startswith(".") or kind not in ("file", "folder"):
+                    continue
+                if kind == "file":
+                    names.add(entry.name)
+                elif not SYSTEM.fullmatch(entry.name):
+                    folders.append(f"{entry.name}/")
+    except OSError as problem:
+        if refuse is not None:
+            refuse(problem)
+        return
+    family, between = list[str](), list[str]()
+
+    def below(name: str) -> Iterator[list[str]]:
+        if f"{inner}{name}" not in listing.again and f"{inner}{name[:-1]}" not in listing.own:
+            yield from _families(f"{inner}{name}", f"{path}/{name[:-1]}", listing, refuse)
+
+    for name in chain(merge(names, sorted(folders)), [""]):
+        if family and (not name or family[0].partition(".")[0] != name.partition(".")[0]):
+            yield [f"{inner}{own}" for own in family]
+            for folder in between:
+                yield from below(folder)
+            family, between = [], []
+        if not name.endswith("/"):
+            family.append(name)
+        elif family:
+            between.append(name)  # A folder a.b stands between a.JPG and a.xmp.
+        else:
+            yield from below(name)
+
+
+class Names:
+    """Names of files that come out in their order; many are packed, since each would take a hundred bytes."""
+
+    def __init__(self) -> None:
+        self._packed, self._last = list[NDArray[np.bytes_]](), list[str]()
+
+    def add(self, name: str) -> None:
+        """Add a name.
+
+        Args:
+            name: Any name of the disk.
+        """
+        self._last.append(name)
+        if len(self._last) >= _PACKED:
+            self._pack()
+
+    def _pack(self) -> None:
+        self._packed += [np.array([os.fsencode(name) for name in self._last])] if self._last else []
+        self._last = []
+
+    def __iter__(self) -> Iterator[str]:
+        if not self._packed:
+            yield from sorted(self._last)
+            return
+        self._pack()
+        packed = np.concatenate(self._packed)
+        self._packed = [packed]
+        packed.sort()
+        for start in range(0, len(packed), _PACKED):
+            yield from map(os.fsdecode, packed[start : start + _PACKED].tolist())
+
+
+_PACKED = 4096
+"""Names that are packed at a time."""
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -208,6 +352,60 @@ def file_identity(path: str) -> tuple[int, int] | None:
     return (about.st_dev, about.st_ino) if about.st_ino and stat.S_ISREG(about.st_mode) else None
 
 
+About = TypeVar("About")
+
+
+class Folders(Generic[About]):
+    """What folders hold, some of them at a time: to list a folder once is faster than to look at each of its files.
+
+    Args:
+        about: What is kept of an entry.
+    """
+
+    def __init__(self, about: Callable[[os.DirEntry[str]], About]) -> None:
+        self._about, self._held, self._number = about, dict[str, dict[str, About]](), 0
+        self._large, self._before, self._jumping = set[str](), set[int](), False
+
+    def of(self, folder: str) -> Mapping[str, About] | None:
+        """List a folder, unless it was listed just before.
+
+        Args:
+            folder: Its path.
+
+        Returns:
+            Name -> what is kept of it; nothing for a folder that cannot be listed. None where looking at each file is
+            better: it is large, or the paths jump between more folders than can be kept.
+        """
+        if folder in self._held:
+            return self._held[folder]
+        if self._jumping or folder in self._large:
+            return None
+        if hash(folder) in self._before:
+            self._jumping = True
+            return None
+        names: dict[str, About] = {}
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if len(names) >= _MOST_HELD:
+                        self._large.add(folder)
+                        return None
+                    names[entry.name] = self._about(entry)
+        except (OSError, ValueError):
+            names = {}
+        self._number += len(names) + 1
+        while self._held and self._number > _MOST_HELD:
+            first = next(iter(self._held))
+            self._number -= len(self._held.pop(first)) + 1
+            self._before.add(hash(first))
+        self._held[folder] = names
+        return names
+
+
+_MOST_HELD = 10_000
+"""Entries of folders that are kept."""
+
+
 def _images_below(folder: str) -> list[str]:
     below = ((os.path.relpath(parent, folder), names) for parent, _, names in os.walk(folder))
     return [
@@ -239,17 +437,31 @@ def is_of_subtext(folder: str) -> bool:
     return any(name.startswith("serve-") and name.endswith(".jsonl") for name in logs)
 
 
-def list_files(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> list[str]:
-    """List the files of a folder and its sub-folders; see `list_folder`.
+def iter_files(folder: Path, refuse: Refuse | None = None) -> Iterator[str]:
+    """Give the files of a folder and its sub-folders in the order of their paths; see `list_folder`.
 
     Args:
         folder: The folder.
         refuse: As for `list_folder`.
 
-    Returns:
-        The paths from the folder, with "/" between their parts, sorted within each sub-folder.
+    Yields:
+        The paths from the folder, with "/" between their parts.
     """
-    return list_folder(folder, refuse).files
+    for names in families(folder, survey(folder, refuse), refuse):
+        yield from names
+
+
+def as_listed(name: str) -> list[tuple[bool, str]]:
+    """The place of a path where people look for it: files of a folder before its sub-folders.
+
+    Args:
+        name: Path of a file, with "/" between its parts.
+
+    Returns:
+        What paths are sorted by.
+    """
+    *folders, file = name.split("/")
+    return [*((True, folder) for folder in folders), (False, file)]
 
 
 def visible(folder: Path, pattern: str = "*") -> list[Path]:

@@ -10,6 +10,7 @@ import io
 import os
 import posixpath
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -20,10 +21,11 @@ from typing import Any
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
 from subtext.data.embedded import TEXT_FIELDS, embedded_fields, note_of
-from subtext.data.folders import IMAGES, Listing, list_folder, plain_name, suffix_of
+from subtext.data.folders import IMAGES, as_listed, families, plain_name, suffix_of, survey
 from subtext.data.image_files import image_exists
 from subtext.data.rows import Row, Source
-from subtext.data.sidecars import Sidecars
+from subtext.data.sidecars import NearSidecars
+from subtext.data.spool import Table
 from subtext.text_helpers import counted, listed
 
 _ABSOLUTE = re.compile(r"/|[a-z]:/|//", re.IGNORECASE)
@@ -39,23 +41,22 @@ class Finder:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-
-    @cached_property
-    def listing(self) -> Listing:
-        """What the folder holds."""
-        return list_folder(self.root)
+        self.root, self.sidecars = root, NearSidecars(root)
 
     @cached_property
     def files(self) -> list[str]:
         """The images below the folder, each once."""
-        aliases = self.listing.aliases
-        return [name for name in self.listing.files if suffix_of(name) in IMAGES and name not in aliases]
+        return sorted(self.all_files(), key=as_listed)
 
-    @cached_property
-    def sidecars(self) -> Sidecars:
-        """The .xmp files of the images below the folder."""
-        return Sidecars(self.root, self.listing.files)
+    def all_files(self) -> Iterator[str]:
+        """Give the images below the folder, each once; they are not held.
+
+        Yields:
+            Their paths.
+        """
+        listing = survey(self.root)
+        for names in families(self.root, listing):
+            yield from (name for name in names if suffix_of(name) in IMAGES and name not in listing.aliases)
 
     @cached_property
     def _by_end(self) -> Mapping[str, list[str]]:
@@ -140,7 +141,7 @@ class _Join:
     def __init__(self, source: Source, embedded: bool, finder: Finder) -> None:
         self.source, self.embedded, self.finder = source, embedded, finder
         self.found: list[tuple[str, str]] = []
-        self.named, self.lost = set[str](), False
+        self._hashes, self._named, self.lost = array("q"), Table(), False
         self.filled, self.differing = Counter[str](), Counter[str]()
         self.columns: dict[str, str] = {}
         self.example = ""
@@ -164,14 +165,26 @@ class _Join:
                     self.lost = True
                     yield problem
                     continue
-            if isinstance(row.image, str):
-                # A pipe that a table names would be waited for.
-                new = self._plain(self.source.root, row.image) not in self.named
-                if self.embedded and new and image_exists(row.image, self.source.root):
-                    yield from self._fill(row)
-                self.named.add(self._plain(self.source.root, row.image))
+            new = isinstance(row.image, str) and self._is_new(row.image)
+            # A pipe that a table names would be waited for.
+            if new and self.embedded and image_exists(str(row.image), self.source.root):
+                yield from self._fill(row)
             yield row
         yield from self._notes()
+
+    def _is_named(self, root: Path, name: str) -> bool:
+        """Whether a row has named an image."""
+        own = hash(self._plain(root, name))
+        return self._named.find(own, lambda row: self._hashes[row] == own) is not None
+
+    def _is_new(self, name: str) -> bool:
+        """Whether no earlier row has named an image; this one has now."""
+        if self._is_named(self.source.root, name):
+            return False
+        own = hash(self._plain(self.source.root, name))
+        self._named.add(own, len(self._hashes))
+        self._hashes.append(own)
+        return True
 
     def _by_id(self, row: Row) -> Row:
         """A row that has an id alone: that of the one image whose name it is, or what features are joined by."""
@@ -239,9 +252,9 @@ class _Join:
         if self.differing:
             what = f"where table and file differ, the table counts: {_counts(self.differing)}; {self.example}"
             yield RowIssue(where, what, fatal=False)
-        if (whole := self.source.whole) is not None and self.named:
+        if (whole := self.source.whole) is not None and self._hashes:
             finder = self.finder if whole == self.source.root else Finder(whole)
-            left = [file for file in finder.files if self._plain(whole, file) not in self.named]
+            left = sorted((name for name in finder.all_files() if not self._is_named(whole, name)), key=as_listed)
             if left:
                 inside = (table.is_relative_to(whole) for table in self.source.tables)
                 names = [str(table.relative_to(whole)) if within else table.name

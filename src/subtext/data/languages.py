@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
+from itertools import islice
 from typing import Any
 
 from subtext.data.words import UNKNOWN, guess_language, languages_of_word
@@ -159,8 +160,9 @@ def foreign_texts(texts: Sequence[object], reads: Sequence[str], *, encoder: str
     """
     if not reads or MANY in reads:
         return ""
-    strings = [text for text in texts if isinstance(text, str)]
-    sample = [language_of(text) for text in strings[:: max(1, len(strings) // _SAMPLE)]]
+    number = sum(isinstance(text, str) for text in texts)
+    strings = (text for text in texts if isinstance(text, str))
+    sample = [language_of(text) for text in islice(strings, None, None, max(1, number // _SAMPLE))]
     counts = Counter(language for language in sample if language != UNKNOWN)
     other = Counter({language: count for language, count in counts.items() if is_foreign(language, reads)})
     # Lists of tags are no sentences: what their words have in common with a language is chance.

@@ -124,8 +124,8 @@ def plant(
             kinds[chosen] = "mismatch"
     metadata = dict(dataset.texts.metadata)
     if "language" in metadata:
-        metadata["language"] = [metadata["language"][row] for row in source]
-    texts = replace(dataset.texts, values=[dataset.texts.values[row] for row in source], metadata=metadata)
+        metadata["language"] = [metadata["language"][row] for row in source.tolist()]
+    texts = replace(dataset.texts, values=[dataset.texts.values[row] for row in source.tolist()], metadata=metadata)
     return Planted(replace(dataset, texts=texts), dataset, source, kinds, distances)
 
 
@@ -280,8 +280,8 @@ def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> N
     """
     ids, origins = planted.dataset.texts.ids, planted.original.texts.ids
     entries: list[dict[str, Any]] = []
-    for row in np.flatnonzero(planted.kinds != ""):
-        entries.append({"text": ids[row], "kind": str(planted.kinds[row]), "from": origins[planted.source[row]]})
+    for row in np.flatnonzero(planted.kinds != "").tolist():
+        entries.append({"text": ids[row], "kind": str(planted.kinds[row]), "from": origins[int(planted.source[row])]})
         if np.isfinite(planted.distances[row]):
             entries[-1]["distance"] = planted.distances[row]
     content = {

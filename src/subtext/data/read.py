@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from inspect import signature
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -16,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
-from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
+from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, alike, summarise
 from subtext.data.embedded import note_of
-from subtext.data.folders import TABLES, file_identity, plain_name
+from subtext.data.folders import TABLES, Folders, file_identity, plain_name
 from subtext.data.image_files import PAGES, image_exists, limit_pixels, open_image, pages_note
 from subtext.data.join import joined
 from subtext.data.objects import NAME, Records, Rows, records_of
@@ -26,15 +29,17 @@ from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.readers.table import typed_rows
 from subtext.data.rows import (
     MERGED,
+    SHARES,
     Columns,
     Progress,
     Row,
     RowError,
     Source,
-    draw_splits,
+    draw_split_numbers,
     parse_columns,
     rows_of,
 )
+from subtext.data.spool import Column, Spool, Table, changed, taken
 from subtext.data.unchanged import ReadAgain, Unchanged
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
@@ -131,11 +136,10 @@ def read(
                 " are for files and rows; a data set has its splits already",
             )
         # What could not be used is left out of it already.
-        usable, textless = tuple(problem for problem in data.problems if not problem.fatal), dict[str, str]()
-        dataset, where = (
-            replace(data, root=folder or data.root, problems=usable),
-            [f"image {n}" for n in data.images.ids],
-        )
+        usable = tuple(problem for problem in data.problems if not problem.fatal)
+        dataset = replace(data, root=folder or data.root, problems=usable)
+        where: Sequence[str] = [f"image {n}" for n in data.images.ids]
+        textless = np.zeros(len(data.images), dtype=bool)
     else:
         try:
             roles, actual, changed = parse_columns(columns, text_fields), "", list[RowIssue]()
@@ -182,7 +186,7 @@ def read(
     passed_over = 0 if unchanged is None else unchanged.items
     if need_images and len(dataset.images):
         setting = "--images" if isinstance(path, Path) else "images=FOLDER"
-        dataset, image_problems = _check_images(
+        dataset, image_problems, kept = _check_images(
             dataset,
             where,
             folder is not None or few,
@@ -195,9 +199,10 @@ def read(
         said = set(problems)
         problems += [problem for problem in image_problems if problem not in said]
         problems += _nearly_alike(dataset)
+        where, textless = taken(where, kept), textless[kept]
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
-        problems += [RowIssue(textless[name], note, fatal=False) for name in dataset.images.ids if name in textless]
+        problems += alike(RowIssue(where[int(row)], note, fatal=False) for row in np.flatnonzero(textless))
     fatal = [problem for problem in problems if problem.fatal]
     reasons = summarise(fatal)
     summary = f": {'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}" if reasons else ""
@@ -310,9 +315,12 @@ def _assemble(
     merged_splits: Mapping[str, str],
     files: _Files | None,
     unchanged: Unchanged | None,
-) -> tuple[Dataset, list[str], dict[str, str]]:
-    """All rows as a Dataset, where each image was first named, and where those of no pair were, by name."""
-    assembly = _Assembly(merged_splits, files)
+) -> tuple[Dataset, Sequence[str], NDArray[np.bool_]]:
+    """All rows as a Dataset, where each of its images was first named, and which of them are of no pair.
+
+    What is read for an index may be long: it lies in a file.
+    """
+    assembly = _Assembly(merged_splits, files, spooled=unchanged is not None)
     problems = []
     for row in source.rows:
         if isinstance(row, RowIssue):
@@ -326,28 +334,30 @@ def _assemble(
             error.item = row.image_id or (row.image if isinstance(row.image, str) else "")
             problems.append(error.at(row.where))
     problems += assembly.notes.values()
-    assembly.link_groups()
-    groups = assembly.groups
-    own_splits = any(group.split is not None for group in groups) or (unchanged is not None and unchanged.split)
-    if not own_splits:
-        splits = draw_splits([group.first for group in groups], seed=seed)
-    else:
-        splits = np.array([group.split or "" for group in groups])
-        reason = "has no split, and other rows have one; name the split of every row"
-        problems += [RowIssue(group.where, reason, item=group.first) for group in groups if group.split is None]
-    text_rows, image_rows = assembly.texts.row_of, assembly.images.row_of
     triples = [
-        (text_rows[text], image_rows[image], score)
+        (text_row, image_row, score)
         for text, image, score in source.judgements
-        if text in text_rows and image in image_rows
+        if (text_row := assembly.texts.find(text)) is not None
+        and (image_row := assembly.images.find(image)) is not None
     ]
+    links = assembly.all_links()
+    assembly.forget()
+    groups, names = assembly.groups, ["", *assembly.splits]
+    own_splits = len(names) > 1 or (unchanged is not None and unchanged.split)
+    if not own_splits:
+        codes, names = draw_split_numbers((group.first for group in groups), seed=seed).astype(np.uint16), list(SHARES)
+    else:
+        codes = np.frombuffer(assembly.split_of, dtype=np.uint16)
+        reason = "has no split, and other rows have one; name the split of every row"
+        without = (groups[int(number)] for number in np.flatnonzero(codes == 0))
+        problems += [RowIssue(group.where, reason, item=group.first) for group in without]
     columns = zip(*triples, strict=True) if triples else ((), (), ())
     types = (np.int64, np.int64, np.float32)
     judgements = Judgements(*(np.array(column, dtype=kind) for column, kind in zip(columns, types, strict=True)))
     dataset = Dataset(
-        images=assembly.images.items(splits, assembly.marks if any(assembly.marks.values()) else {}),
-        texts=assembly.texts.items(splits, {}),
-        links=np.array(list(assembly.links), dtype=np.int64).reshape(-1, 2),
+        images=assembly.images.items(names, codes),
+        texts=assembly.texts.items(names, codes),
+        links=links,
         root=source.root,
         judgements=judgements if source.judgements else None,
         problems=tuple(problems),
@@ -355,63 +365,113 @@ def _assemble(
         own_splits=own_splits,
     )
     # Images whose text could not be used, and items without a split, are left out.
-    usable = np.zeros(len(dataset.images), dtype=bool)
-    usable[dataset.links[:, 0]] = True
-    usable[[*assembly.unpaired, *assembly.textless]] = True
+    usable = np.frombuffer(assembly.alone, dtype=np.uint8) > 0
+    textless = np.frombuffer(assembly.textless, dtype=np.uint8) > 0
+    usable[links[:, 0]] = True
+    textless[links[:, 0]] = False
     kept_images = np.flatnonzero(usable & (dataset.images.splits != ""))
-    entries = assembly.images.entries
-    textless = {entries[row].name: entries[row].where for row in assembly.textless - set(dataset.links[:, 0].tolist())}
     kept_texts = np.flatnonzero(dataset.texts.splits != "")
     if len(kept_images) < len(dataset.images) or len(kept_texts) < len(dataset.texts):
         dataset = dataset.subset(kept_images, kept_texts)
-    return dataset, [entries[row].where for row in kept_images], textless
+    return dataset, taken(assembly.images.column("where"), kept_images), textless[kept_images]
 
 
 class _Item(NamedTuple):
-    """An image or a text, and where it was first named."""
+    """An image or a text, where it was first named, and the mark of its rows; none where they do not stand together."""
 
     name: str
     value: str | bytes | None
     group: int
     metadata: Mapping[str, Any]
     where: str
+    mark: tuple[int, str] | None = None
+
+    @classmethod
+    def of(cls, fields: list[Any]) -> _Item:
+        """An item of its fields, as a file has them."""
+        name, value, group, metadata, where, mark = fields
+        return cls(name, value, group, metadata, where, None if mark is None else (mark[0], mark[1]))
 
 
 class _Column:
-    """Images or texts in the order of their rows, and the row of each name."""
+    """Images or texts in the order of their rows, and the row of each name.
 
-    def __init__(self) -> None:
-        self.entries: list[_Item] = []
-        self.row_of: dict[str, int] = {}
+    Args:
+        spooled: Whether they lie in a file.
+
+    Attributes:
+        entries: The items.
+        groups: Their groups.
+        fields: Names of their metadata, in the order of the rows.
+        rows: Finds an item by its name.
+        merged: Whether a later row added fields to an item.
+        marked: Whether an item has a mark.
+    """
+
+    def __init__(self, *, spooled: bool) -> None:
+        self.entries: list[_Item] | Spool[_Item] = Spool(_Item.of) if spooled else []
+        self.groups, self.fields, self.merged, self.marked = array("q"), dict[str, None](), False, False
+        self.rows, self._others = Table(), dict[str, int]()
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def find(self, name: str) -> int | None:
+        """The row of a name."""
+        row = self._others.get(name) if self._others else None
+        return row if row is not None else self.rows.find(name, lambda row: self.entries[row].name == name)
 
     def add(self, item: _Item) -> int:
         """The row of a new item."""
-        self.row_of[item.name] = len(self.entries)
+        row = len(self.entries)
+        self.rows.add(item.name, row)
         self.entries.append(item)
-        return len(self.entries) - 1
+        self.groups.append(item.group)
+        self.fields |= dict.fromkeys(item.metadata)
+        self.marked |= item.mark is not None
+        return row
 
-    def items(self, splits: NDArray[np.character], marks: Mapping[int, tuple[int, str] | None]) -> Items:
-        """All of them as columns; `splits` has one entry per group, and `marks` one per row, or none."""
-        known = [marks[row] or (0, "") for row in range(len(self.entries))] if marks else []
-        groups = np.array([item.group for item in self.entries], dtype=np.int64)
-        names = dict.fromkeys(name for item in self.entries for name in item.metadata)
+    def name_also(self, name: str, row: int) -> int:
+        """The row of a name; an unknown one becomes another name of an item."""
+        known = self.find(name)
+        return self._others.setdefault(name, row) if known is None else known
+
+    def column(self, field: str) -> Sequence[Any]:
+        """A field of all items."""
+        if isinstance(self.entries, Spool):
+            return Column(self.entries, attrgetter(field))
+        return [getattr(item, field) for item in self.entries]
+
+    def items(self, splits: Sequence[str], codes: NDArray[np.uint16]) -> Items:
+        """All of them as columns; `codes` has of each group the place of its split."""
+        entries, groups = self.entries, np.frombuffer(self.groups, dtype=np.int64)
+        names = self.fields
+        if self.merged:
+            names = dict.fromkeys(name for item in entries for name in item.metadata)
+        if isinstance(entries, Spool):
+            metadata: dict[str, Sequence[Any]] = {name: Column(entries, _field(name)) for name in names}
+            marks: Sequence[str] = Column(entries, _mark) if self.marked else []
+        else:
+            metadata = {name: [item.metadata.get(name) for item in entries] for name in names}
+            marks = [_mark(item) for item in entries] if self.marked else []
         return Items(
-            ids=[item.name for item in self.entries],
-            values=[item.value for item in self.entries],
-            groups=groups,
-            splits=splits[groups],
-            metadata={name: [item.metadata.get(name) for item in self.entries] for name in names},
-            marks=[mark for _, mark in known],
+            self.column("name"), self.column("value"), groups, np.array(splits)[codes[groups]], metadata, marks
         )
 
 
-@dataclass(slots=True)
-class _Group:
-    """A group of images and texts: its name, its first image, its split, and where it was first named."""
+def _field(name: str) -> Callable[[_Item], Any]:
+    return lambda item: item.metadata.get(name)
+
+
+def _mark(item: _Item) -> str:
+    return "" if item.mark is None else item.mark[1]
+
+
+class _Group(NamedTuple):
+    """A group of images and texts: its name, its first image, and where it was first named."""
 
     name: str | None
     first: str
-    split: str | None
     where: str
 
 
@@ -424,8 +484,9 @@ class _Files:
     """
 
     def __init__(self, root: Path, *, few: bool = False) -> None:
-        self.root, self.few, self.listed = root, few, dict[str, dict[str, tuple[int, int] | None]]()
-        self.folders: dict[str, dict[str, set[str]]] = {}
+        self.root, self.few, self.folders = root, few, dict[str, dict[str, set[str]]]()
+        self.listed = Folders(lambda entry: 0 if entry.is_symlink() else entry.inode())
+        self._device = "", 0
 
     def key(self, path: str) -> str | tuple[int, int]:
         """What equal files have in common; different ones rarely, which `same` tells apart.
@@ -438,22 +499,16 @@ class _Files:
         """
         if "?offset=" in path:
             return path
-        if self.few and (identity := file_identity(os.path.join(self.root, path))) is not None:  # noqa: PTH118
-            return identity
-        folder, name = os.path.split(os.path.join(self.root, path))  # noqa: PTH118 (30,000 paths)
-        if folder not in self.listed:
-            try:
-                # To list each folder once is faster than to look at each file.
-                device = os.stat(folder).st_dev  # noqa: PTH116
-                with os.scandir(folder) as entries:
-                    self.listed[folder] = {
-                        entry.name: None if entry.is_symlink() or not entry.inode() else (device, entry.inode())
-                        for entry in entries
-                    }
-            except (OSError, ValueError):
-                self.listed[folder] = {}
-        if name in self.listed[folder]:
-            return self.listed[folder][name] or file_identity(f"{folder}/{name}") or path
+        whole = os.path.join(self.root, path)  # noqa: PTH118 (30,000 paths)
+        folder, name = os.path.split(whole)
+        names = None if self.few else self.listed.of(folder)
+        if names is None:
+            if (identity := file_identity(whole)) is not None:
+                return identity
+        elif name in names:
+            if folder != self._device[0]:
+                self._device = folder, os.stat(folder).st_dev  # noqa: PTH116
+            return (self._device[1], names[name]) if names[name] else file_identity(f"{folder}/{name}") or path
         spelt = as_on_disk(path, self.root, self.folders)
         return path if spelt is None or spelt == path else self.key(spelt)
 
@@ -480,28 +535,29 @@ class _Assembly:
     Args:
         merged_splits: Names of splits -> the split that they belong to.
         files: Tells files apart; None where no image has a file.
+        spooled: Whether the items lie in a file.
 
     Attributes:
-        links: (image row, text row) of every pair, in order.
-        unpaired: Images that have no partner on purpose.
-        textless: Images with a row that has no text.
+        groups: The groups.
+        split_of: Of each group, the number of its split in `splits`, from 1; 0 for none.
+        splits: Split -> its number.
+        alone: Of each image, whether it may be of no pair: it has no partner on purpose, or a row that has no text.
+        textless: Of each image, whether it has a row that has no text.
         notes: On rows with another value of a field (second) of an image (first).
-        marks: Of each image, the mark of its rows; None where they do not stand together.
     """
 
-    def __init__(self, merged_splits: Mapping[str, str], files: _Files | None) -> None:
+    def __init__(self, merged_splits: Mapping[str, str], files: _Files | None, *, spooled: bool) -> None:
         self.merged_splits, self.files = merged_splits, files
-        self.images, self.texts = _Column(), _Column()
-        self.groups: list[_Group] = []
-        self.group_of_name: dict[str, int] = {}
-        self.by_file: dict[str | bytes | tuple[int, int], int] = {}
-        self.links: dict[tuple[int, int], None] = {}
-        self.text_of: dict[tuple[int, str], int] = {}
-        self.text_counts: dict[int, int] = {}
-        self.unpaired: set[int] = set()
-        self.textless: set[int] = set()
+        self.images, self.texts = _Column(spooled=spooled), _Column(spooled=spooled)
+        self.groups: list[_Group] | Spool[_Group] = Spool(_Group._make) if spooled else []
+        self.split_of, self.splits = array("H"), dict[str, int]()
+        self.alone, self.textless, self.unpaired = bytearray(), bytearray(), bytearray()
         self.notes: dict[tuple[int, str], RowIssue] = {}
-        self.marks: dict[int, tuple[int, str] | None] = {}
+        self._named_groups, self._by_file, self._text_of = Table(), Table(), Table()
+        self._linked = array("I"), array("I")
+        self._first_image = array("I")
+        self._more_links: set[tuple[int, int]] = set()
+        self._text_counts = array("I")
 
     def add(self, row: Row) -> None:
         """Add a row.
@@ -513,38 +569,57 @@ class _Assembly:
         image = None
         if row.image is not None or row.image_id is not None:
             image = self._image(row, split)
-            group = self.images.entries[image].group
+            group = self.images.groups[image]
             if row.unpaired:
-                self.unpaired.add(image)
+                self.unpaired[image] = self.alone[image] = 1
             if not row.texts:
-                self.textless.add(image)
-        elif row.text_ids and (text := self.texts.row_of.get(row.text_ids[0])) is not None:
-            group = self.texts.entries[text].group
+                self.textless[image] = self.alone[image] = 1
+        elif row.text_ids and (text := self.texts.find(row.text_ids[0])) is not None:
+            group = self.texts.groups[text]
         else:
             group = self._group(row, split, (row.text_ids or [""])[0] or row.where)
         for number, value in enumerate(row.texts):
             self._text(row, number, value, image, group)
 
-    def link_groups(self) -> None:
-        """Link an image without a text of its own, in a group that has texts, to all of them."""
-        linked = {image for image, _ in self.links} | self.unpaired
-        without = [row for row in range(len(self.images.entries)) if row not in linked]
-        texts: dict[int, list[int]] = {}
-        for row, text in enumerate(self.texts.entries if without else ()):
-            texts.setdefault(text.group, []).append(row)
-        for image in without:
-            self.links |= {(image, text): None for text in texts.get(self.images.entries[image].group, [])}
+    def all_links(self) -> NDArray[np.int64]:
+        """(L, 2) the pairs in their order; an image without a text of its own, in a group of texts, has all of them."""
+        links = np.empty((len(self._linked[0]), 2), dtype=np.int64)
+        for column, numbers in enumerate(self._linked):
+            links[:, column] = np.frombuffer(numbers, dtype=f"u{numbers.itemsize}")
+        linked = np.frombuffer(self.unpaired, dtype=np.uint8) > 0
+        linked[links[:, 0]] = True
+        without = np.flatnonzero(~linked)
+        if not (len(without) and len(self.texts)):
+            return links
+        groups = np.frombuffer(self.texts.groups, dtype=np.int64)
+        own = np.frombuffer(self.images.groups, dtype=np.int64)[without]
+        order = np.argsort(groups, kind="stable")
+        begins, ends = (np.searchsorted(groups, own, side=side, sorter=order) for side in ("left", "right"))
+        more = [
+            np.stack([np.full(ends[n] - begins[n], without[n]), order[begins[n] : ends[n]]], axis=1)
+            for n in np.flatnonzero(ends > begins)
+        ]
+        return np.concatenate([links, *more]) if more else links
+
+    def forget(self) -> None:
+        """Free what finds rows: no more are added."""
+        self._named_groups = self._by_file = self._text_of = self.images.rows = self.texts.rows = Table()
+        self._linked = self._first_image, self._text_counts = array("I"), array("I")
 
     def _image(self, row: Row, split: str | None) -> int:
-        path = row.image
+        path, entries = row.image, self.images.entries
         file = path if self.files is None or not isinstance(path, str) else self.files.key(path)
-        image = None if file is None else self.by_file.get(file)
-        if image is not None and self.files is not None and not self.files.same(self.images.entries[image].value, path):
-            file, image = path, self.by_file.get(path) if path is not None else None
+        files = self.files
+
+        def is_same(image: int) -> bool:
+            value = entries[image].value
+            return value == path if files is None else files.same(value, path)
+
+        image = None if file is None else self._by_file.find(file, is_same)
         name = row.image_id or (path if isinstance(path, str) else blake2b(path or b"", digest_size=8).hexdigest())
-        same_name = self.images.row_of.get(name)
+        same_name = self.images.find(name)
         if same_name is not None and same_name != image:
-            namesake = self.images.entries[same_name]
+            namesake = entries[same_name]
             if image is not None:
                 raise RowError(f"id '{name}' names another image ({namesake.where}); ids need to be unique")
             if path is not None and namesake.value is not None:
@@ -552,30 +627,33 @@ class _Assembly:
                 raise RowError(f"id '{name}' names another image ({shown}, {namesake.where}); ids need to be unique")
             image = same_name
         if image is None:
-            image = self.images.add(_Item(name, path, self._group(row, split, name), row.metadata, row.where))
-            self.marks[image] = row.mark
+            item = _Item(name, path, self._group(row, split, name), row.metadata, row.where, row.mark)
+            image = self.images.add(item)
+            for flags in (self.alone, self.textless, self.unpaired):
+                flags.append(0)
             if file is not None:
-                self.by_file[file] = image
+                self._by_file.add(file, image)
             return image
-        if self.marks[image] != row.mark:
-            self.marks[image] = None  # Its rows do not stand together: none of them says all of it.
         # An image that is named again needs to be in the same group and the same split.
-        item = self.images.entries[image]
+        item = entries[image]
+        if item.mark is not None and item.mark != row.mark:
+            # Its rows do not stand together: none of them says all of it.
+            entries[image] = item = item._replace(mark=None)
         self._require_one_split(f"image '{item.name}'", split, item.group)
-        group_name = self.groups[item.group].name
-        if row.group is not None and group_name != row.group:
+        if row.group is not None and (group_name := self.groups[item.group].name) != row.group:
             raise RowError(
                 f"image '{item.name}' is in group '{row.group}' here and in '{group_name}' ({item.where}); an image "
                 "needs to be in one group"
             )
-        if row.image_id is not None and self.images.row_of.setdefault(name, image) == image and name != item.name:
+        if self.images.name_also(name, image) == image and row.image_id is not None and name != item.name:
             shown = f"'{item.name}' and '{name}'"
             file_name = f"file '{path}'" if isinstance(path, str) else "image"
             note = f"the {file_name} has two ids, {shown}; it is one item, and the first is kept"
             self.notes.setdefault((image, f"id {name}"), RowIssue(row.where, note, fatal=False, name=shown))
-        self.images.row_of.setdefault(name, image)
-        if row.metadata.keys() - item.metadata.keys():
-            self.images.entries[image] = item._replace(metadata={**row.metadata, **item.metadata})
+        if more := row.metadata.keys() - item.metadata.keys():
+            entries[image] = item._replace(metadata={**row.metadata, **item.metadata})
+            self.images.fields |= dict.fromkeys(more)
+            self.images.merged = True
         for field, value in row.metadata.items():
             first = item.metadata.get(field, value)
             if value != first and value == value and field not in _TEXT_COLUMNS and (image, field) not in self.notes:
@@ -585,30 +663,43 @@ class _Assembly:
         return image
 
     def _group(self, row: Row, split: str | None, first: str) -> int:
-        number = None if row.group is None else self.group_of_name.get(row.group)
-        if number is not None:
-            self._require_one_split(f"group '{row.group}'", split, number)
-            return number
         if row.group is not None:
-            self.group_of_name[row.group] = len(self.groups)
-        self.groups.append(_Group(row.group, first, split, row.where))
+            number = self._named_groups.find(row.group, lambda number: self.groups[number].name == row.group)
+            if number is not None:
+                self._require_one_split(f"group '{row.group}'", split, number)
+                return number
+            self._named_groups.add(row.group, len(self.groups))
+        self.groups.append(_Group(row.group, first, row.where))
+        self.split_of.append(self._code(split))
         return len(self.groups) - 1
 
+    def _code(self, split: str | None) -> int:
+        """The number of a split.
+
+        Raises:
+            RowError: If a data set has more of them than a column of splits has.
+        """
+        if split is not None and split not in self.splits and len(self.splits) >= _MOST_SPLITS:
+            raise RowError(f"names one more split, '{split}', than the {_MOST_SPLITS:,} that a data set may have")
+        return 0 if split is None else self.splits.setdefault(split, len(self.splits) + 1)
+
     def _require_one_split(self, subject: str, split: str | None, number: int) -> None:
-        group = self.groups[number]
-        if group.split is None:
-            group.split = split
-        elif split is not None and group.split != split:
+        code = self._code(split)
+        if not self.split_of[number]:
+            self.split_of[number] = code
+        elif code and self.split_of[number] != code:
+            other = list(self.splits)[self.split_of[number] - 1]
             raise RowError(
-                f"{subject} is in split '{split}' here and in '{group.split}' ({group.where}); it needs to be in one "
-                "split only"
+                f"{subject} is in split '{split}' here and in '{other}' ({self.groups[number].where}); it needs to be "
+                "in one split only"
             )
 
     def _text(self, row: Row, number: int, value: str | None, image: int | None, group: int) -> None:
-        named_group = self.groups[group].name is not None
+        # In a group that the file names, the same words from another image are the same text.
+        named = value is not None and len(self._named_groups) > 0 and self.groups[group].name is not None
         if row.text_ids is not None:
             name = row.text_ids[number]
-            text = self.texts.row_of.get(name)
+            text = self.texts.find(name)
             namesake = None if text is None else self.texts.entries[text]
             if namesake is not None and (namesake.value != value or namesake.group != group):
                 raise RowError(
@@ -616,15 +707,13 @@ class _Assembly:
                     "several images needs them in one group"
                 )
         else:
-            # In a group that the file names, the same words from another image are the same text.
-            text = self.text_of.get((group, value)) if named_group and value is not None else None
-            if text is not None and image is not None and (image, text) in self.links:
+            text = self._text_of.find((group, value), partial(self._is_text, group, value)) if named else None
+            if text is not None and image is not None and self._is_linked(image, text):
                 text = None
             name = ""
-            while text is None and (not name or name in self.texts.row_of):
+            while text is None and (not name or self.texts.find(name) is not None):
                 # IMAGE#0, IMAGE#1, ...: the names by which text features are joined.
-                key = group if image is None else image
-                count = self.text_counts[key] = self.text_counts.get(key, -1) + 1
+                count = self._next_count(group if image is None else image)
                 name = f"{row.where if image is None else self.images.entries[image].name}#{count}"
         if text is None:
             metadata: Mapping[str, Any] = row.metadata
@@ -633,22 +722,45 @@ class _Assembly:
                 if isinstance(values, list) and len(values) == len(row.texts):
                     metadata = {**metadata, column: values[number]}
             text = self.texts.add(_Item(name, value, group, metadata, row.where))
-            if named_group and value is not None:
-                self.text_of.setdefault((group, value), text)
-        if image is not None:
-            self.links[(image, text)] = None
+            self._first_image.append(0)
+            if named and self._text_of.find((group, value), partial(self._is_text, group, value)) is None:
+                self._text_of.add((group, value), text)
+        if image is not None and not self._is_linked(image, text):
+            if self._first_image[text]:
+                self._more_links.add((image, text))
+            else:
+                self._first_image[text] = image + 1
+            self._linked[0].append(image)
+            self._linked[1].append(text)
+
+    def _is_text(self, group: int, value: str | None, text: int) -> bool:
+        item = self.texts.entries[text]
+        return item.group == group and item.value == value
+
+    def _is_linked(self, image: int, text: int) -> bool:
+        return self._first_image[text] == image + 1 or (image, text) in self._more_links
+
+    def _next_count(self, number: int) -> int:
+        if number >= len(self._text_counts):
+            self._text_counts.extend([0] * (number + 1 - len(self._text_counts)))
+        self._text_counts[number] += 1
+        return self._text_counts[number] - 1
+
+
+_MOST_SPLITS = 65_535
+"""Names of splits of one data set."""
 
 
 def _check_images(
     dataset: Dataset,
-    where: list[str],
+    where: Sequence[str],
     named: bool,
     *,
     setting: str,
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
     each: bool = False,
-) -> tuple[Dataset, list[RowIssue]]:
+) -> tuple[Dataset, list[RowIssue], NDArray[np.int64]]:
     """Check the images of a data set; each that cannot be used becomes a problem.
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
@@ -663,21 +775,22 @@ def _check_images(
         each: Whether each missing image is a problem even where no file exists, as of the few rows of a `Source`.
 
     Returns:
-        The data set whose images can be used, and the problems.
+        The data set whose images can be used, the problems, and the rows of these images.
     """
-    root, values = dataset.root, list(dataset.images.values)
+    root, respelt = dataset.root, dict[int, str]()
     missing, folders = _missing(dataset, few=each), dict[str, dict[str, set[str]]]()
     for row, lost in list(missing.items()):
         if (spelt := as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
-            values[row] = spelt
+            respelt[row] = spelt
             del missing[row]
-    images = replace(dataset.images, values=values)
-    dataset = replace(dataset, images=images)
+    if respelt:
+        dataset = replace(dataset, images=replace(dataset.images, values=changed(dataset.images.values, respelt)))
+    images, values = dataset.images, dataset.images.values
     if len(missing) == len(images) > 1 and not each:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder ({setting})"
         whole = RowIssue(NONE_THERE, message, files=tuple(missing.values()))
-        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole]
+        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole], np.zeros(0, dtype=np.int64)
     folder = "or add the file" if named else f"add the file, or name the folder of the images ({setting})"
     advice = f"correct its path, {folder}"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
@@ -689,17 +802,19 @@ def _check_images(
             row: f"image '{images.ids[row]}' has no file, and others have one; fill in its 'image'" for row in pathless
         }
     if verify:
-        skipped = reasons.keys() | set(pathless)
+        wanted = np.ones(len(images), dtype=bool)
+        wanted[[*reasons, *pathless]] = False
         if callable(verify):
-            skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
-        rows = np.setdiff1d(np.arange(len(images)), np.fromiter(skipped, np.int64, len(skipped)))
+            for chosen in np.flatnonzero(wanted):
+                wanted[chosen] = verify(cast(str | bytes, values[int(chosen)]), root)
+        rows = np.flatnonzero(wanted)
         if isinstance(verify, Decoder):
             undecodable, notes = verify.decode(dataset, rows, progress)
         else:
             undecodable, notes = decoded_images(images, root, rows, progress)
         reasons |= undecodable
     if not reasons:
-        return dataset, notes
+        return dataset, notes, np.arange(len(images))
     keep = np.ones(len(images), dtype=bool)
     keep[list(reasons)] = False
     problems = []
@@ -710,17 +825,22 @@ def _check_images(
         names = (form for form in (f"'{name}'", name) if form in reason)
         gone = (name,) if row in missing or row in pathless else ()
         problems.append(RowIssue(where[row], reason, name=next(names, ""), item=images.ids[row], files=gone))
-    return _keep_images(dataset, keep), [*problems, *notes]
+    return _keep_images(dataset, keep), [*problems, *notes], np.flatnonzero(keep)
 
 
 def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
     """Notes on images whose paths differ in case or accents alone: they are two items, as the disk has two files."""
-    folded: dict[str, list[str]] = {}
-    for value in dataset.images.values:
-        if isinstance(value, str):
-            folded.setdefault(plain_name(value), []).append(value)
+    folded = np.fromiter((hash(plain_name(value)) if isinstance(value, str) else 0 for value in dataset.images.values),
+                         dtype=np.int64, count=len(dataset.images))  # fmt: skip
+    order = np.argsort(folded, kind="stable")
+    again = folded[order[1:]] == folded[order[:-1]]
+    twice = np.sort(order[np.append(again, False) | np.insert(again, 0, False)]) if len(order) else order
+    named: dict[str, list[str]] = {}
+    for row in twice:
+        if isinstance(value := dataset.images.values[int(row)], str):
+            named.setdefault(plain_name(value), []).append(value)
     notes = []
-    for names in filter(lambda names: len(names) > 1, folded.values()):
+    for names in filter(lambda names: len(names) > 1, named.values()):
         shown = " and ".join(f"'{name}'" for name in names[:2])
         what = f"{shown} differ in case or accents alone; they are two files, and two items"
         notes.append(RowIssue(f"image {names[0]}", what, fatal=False, name=shown))
@@ -737,20 +857,15 @@ def _keep_images(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
 
 def _missing(dataset: Dataset, *, few: bool) -> dict[int, str]:
     """The images whose file does not exist, and its path; listing each folder once is faster than a check per file."""
-    listed: dict[str, set[str]] = {}
+    listed = Folders(lambda entry: not entry.is_dir())
     missing = {}
     root = os.fspath(dataset.root)
     for row, value in enumerate(dataset.images.values):
         if not isinstance(value, str) or "?offset=" in value or (few and image_exists(value, dataset.root)):
             continue
         folder, name = os.path.split(os.path.join(root, value))  # noqa: PTH118 (30,000 paths, once per image)
-        if folder not in listed:
-            try:
-                with os.scandir(folder) as entries:
-                    listed[folder] = {entry.name for entry in entries if not entry.is_dir()}
-            except (OSError, ValueError):
-                listed[folder] = set()
-        if name not in listed[folder]:
+        names = listed.of(folder)
+        if not (image_exists(value, dataset.root) if names is None else names.get(name)):
             missing[row] = value
     return missing
 
@@ -812,14 +927,14 @@ def decoded_images(
 
     def decode(row: int) -> str | int:
         try:
-            image = open_image(items.values[row], root, at_least=32, thumbnail=True)
+            image = open_image(items.values[int(row)], root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
         return int(image.info.get(PAGES, 1))
 
     reasons, notes = {}, []
-    chosen = rows.tolist()
-    answers = zip(chosen, read_ahead(chosen, decode, workers=workers or os.cpu_count() or 1), strict=True)
+    chosen = cast(Sequence[int], rows)  # As numbers of Python they would take four times their memory.
+    answers = zip(map(int, rows), read_ahead(chosen, decode, workers=workers or os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):
             reasons[row] = answer

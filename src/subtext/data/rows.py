@@ -7,6 +7,7 @@ import math
 import posixpath
 import re
 import unicodedata
+from array import array
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -805,7 +806,7 @@ def split_in_name(name: str) -> str | None:
     return None if match is None else MERGED.get(match[1], match[1])
 
 
-def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
+def draw_splits(names: Iterable[str], *, seed: int) -> NDArray[np.character]:
     """Split groups randomly, 80-10-10, each by the name of its first image: a row added elsewhere moves no other.
 
     Of three groups or more every split gets one: an empty split gets the group whose random number is closest to it.
@@ -817,16 +818,32 @@ def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
     Returns:
         (G) "train", "val" or "test".
     """
-    uniforms = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
+    return np.array(list(SHARES))[draw_split_numbers(names, seed=seed)]
+
+
+def draw_split_numbers(names: Iterable[str], *, seed: int) -> NDArray[np.uint8]:
+    """Split groups as `draw_splits` does.
+
+    Args:
+        names: (G) name of each group's first image.
+        seed: Seed of the split.
+
+    Returns:
+        (G) the place of the split in `SHARES`.
+    """
+    remaining, drawn = iter(names), array("d")
+    while some := list(islice(remaining, 8192)):
+        drawn.frombytes(draw.uniform(draw.keys(some), seed=seed, epoch=0, purpose="split")[:, 0].tobytes())
+    uniforms = np.frombuffer(drawn, dtype=np.float64)
     ends = np.cumsum(list(SHARES.values()))
     middles = ends - np.array(list(SHARES.values())) / 2
-    codes = np.searchsorted(ends, uniforms, side="right")
-    for code in (1, 2, 0) if len(names) >= 3 else ():
+    codes = np.searchsorted(ends, uniforms, side="right").astype(np.uint8)
+    for code in (1, 2, 0) if len(uniforms) >= 3 else ():
         if not (codes == code).any():
             # Only from a split that keeps a group.
             free = np.bincount(codes)[codes] > 1
             codes[np.argmin(np.where(free, np.abs(uniforms - middles[code]), np.inf))] = code
-    return np.array(list(SHARES))[codes]
+    return codes
 
 
 def components(edges: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:

@@ -9,7 +9,66 @@ from pathlib import Path
 
 from subtext.data.dataset import RowIssue
 from subtext.data.embedded import SIDECAR, sidecar_suffix
-from subtext.data.folders import IMAGES, SAME_SUFFIX
+from subtext.data.folders import IMAGES, SAME_SUFFIX, Folders
+from subtext.data.image_files import image_exists
+
+BESIDE = ("", ".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp")
+"""Suffixes of files beside an image that its sidecar may belong to as well."""
+
+
+class NearSidecars:
+    """The .xmp files of images anywhere below a folder; what was found of a few sub-folders is held.
+
+    Args:
+        folder: The folder.
+        few: Whether files are looked at one by one, and no folder is listed.
+    """
+
+    def __init__(self, folder: Path, *, few: bool = False) -> None:
+        self.folder, self.few = folder, few
+        self._files = Folders(lambda entry: not entry.name.startswith(".") and not entry.is_dir())
+        self._last: tuple[str, Sidecars | None] | None = None
+
+    def of(self, image: str) -> tuple[str | None, list[RowIssue]]:
+        """See `Sidecars.of`.
+
+        Args:
+            image: Path of the image.
+
+        Returns:
+            The path; None for none; and notes on others that have its name.
+        """
+        inner = image.rpartition("/")[0]
+        if self._last is None or self._last[0] != inner:
+            self._last = inner, self._in(inner)
+        near = self._last[1]
+        return (Sidecars(self.folder, beside(image, self.folder)) if near is None else near).of(image)
+
+    def _in(self, inner: str) -> Sidecars | None:
+        """Those of a sub-folder; None for one whose files are looked at one by one."""
+        files = None if self.few else self._files.of(os.path.join(self.folder, inner))  # noqa: PTH118 (100,000 paths)
+        if files is None:
+            return None
+        xmp = [name for name, is_file in files.items() if is_file and name.lower().endswith(SIDECAR)]
+        stems = {name[: -len(SIDECAR)] for name in xmp}
+        near = [name for name in (files if stems else ()) if os.path.splitext(name)[0] in stems]  # noqa: PTH122
+        names = sorted({*xmp, *(name for name in near if files[name])})
+        return Sidecars(self.folder, [f"{inner}/{name}" if inner else name for name in names])
+
+
+def beside(image: str, folder: Path) -> list[str]:
+    """Find an image, its sidecars, and the images that share them, by the usual names.
+
+    Args:
+        image: Path of the image.
+        folder: Folder of relative paths.
+
+    Returns:
+        Those that there are.
+    """
+    stem = os.path.splitext(image)[0]  # noqa: PTH122 (100,000 paths)
+    own = (image + SIDECAR, stem + SIDECAR, stem + SIDECAR.upper(), *(stem + end for end in BESIDE))
+    return [image, *(name for name in dict.fromkeys(own) if name != image and image_exists(name, folder))]
 
 
 class Sidecars:

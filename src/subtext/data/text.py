@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -794,18 +794,25 @@ def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") ->
     Returns:
         A sentence; None if no text is cut.
     """
-    every = list(texts)
-    if isinstance(input_spec, SeveralInputs):
-        input_spec = max(input_spec.members, key=lambda member: too_long(member, every))
-    cut = too_long(input_spec, every)
+    members = input_spec.members if isinstance(input_spec, SeveralInputs) else [input_spec]
+    remaining, number, counts = iter(texts), 0, [0] * len(members)
+    while some := list(islice(remaining, _COUNTED)):
+        number += len(some)
+        counts = [count + too_long(member, some) for count, member in zip(counts, members, strict=True)]
+    cut = max(counts)
     if not cut:
         return None
+    input_spec = members[counts.index(cut)]
     assert isinstance(input_spec, WordInput | SubwordInput | OpenClipInput)
     option = "" if isinstance(input_spec, OpenClipInput) else " (--max-tokens when it is trained)"
     return (
-        f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
+        f"{counted(cut, of)} of {number:,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
         f"tokens that the model takes{option}: what is beyond is not read"
     )
+
+
+_COUNTED = 8192
+"""Texts that are counted at a time."""
 
 
 def require_words(texts: Sequence[object], need: str) -> None:

@@ -136,9 +136,9 @@ class Unchanged:
             )
             self._links[0].extend([image.key] * len(image.texts))
             self._links[1].extend(image.texts)
-        self._by_id: NDArray[np.int64] = np.argsort(self.images["id"], kind="stable")
+        self._by_id: NDArray[np.uint32] = np.argsort(self.images["id"], kind="stable").astype(np.uint32)
         self._ids = array("Q", self.images["id"][self._by_id].tobytes())
-        self._by_path: NDArray[np.int64] = np.argsort(self.images["path"], kind="stable")
+        self._by_path: NDArray[np.uint32] = np.argsort(self.images["path"], kind="stable").astype(np.uint32)
         self._paths = array("Q", self.images["path"][self._by_path].tobytes())
         rows = self.images
         self._sidecars: tuple[str, set[str]] = "", set()

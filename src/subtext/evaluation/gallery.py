@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -49,8 +49,8 @@ class Gallery:
 
     match: Match
     positives: str
-    image_ids: list[str]
-    text_ids: list[str]
+    image_ids: Sequence[str]
+    text_ids: Sequence[str]
     owners: NDArray[np.int64]
     split: str = ""
     fingerprint: str = ""
@@ -82,7 +82,7 @@ class Gallery:
         """Images and texts."""
         return (len(self.image_ids), len(self.text_ids))
 
-    def ids(self, direction: Direction) -> list[str]:
+    def ids(self, direction: Direction) -> Sequence[str]:
         """Names of the queries.
 
         Args:

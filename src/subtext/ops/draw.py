@@ -7,6 +7,7 @@ come from SplitMix64 (Steele, Lea and Flood 2014) run in counter mode over array
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ def key(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def keys(names: list[str]) -> NDArray[np.int64]:
+def keys(names: Sequence[str]) -> NDArray[np.int64]:
     """The keys of several names.
 
     Args:

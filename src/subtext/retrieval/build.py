@@ -8,11 +8,13 @@ and this process makes them an index in one change. In other stores it puts what
 from __future__ import annotations
 
 import hashlib
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -442,7 +444,11 @@ class _Links:
         """
         if not len(rows):
             return []
-        first, last = np.searchsorted(self._by_text[:, 1], [rows[0], rows[-1] + 1])
+        # A column of an array is copied by `searchsorted`, at each call.
+        first, last = (
+            bisect_left(range(len(self._by_text)), bound, key=lambda row: self._by_text[row, 1])
+            for bound in (rows[0], rows[-1] + 1)
+        )
         near = self._by_text[first:last]
         images, texts = self.pairs.images.ids, self.pairs.texts.ids
         return [(images[image], texts[text]) for image, text in near[np.isin(near[:, 1], rows)].tolist()]
@@ -740,7 +746,7 @@ class Missing:
 
 def find_missing(
     writer: Writer,
-    keep: Mapping[Side, set[str]],
+    keep: Mapping[Side, Iterable[str]],
     readings: Sequence[tuple[Model, Dataset]],
     *,
     unchanged: Unchanged,
@@ -758,16 +764,16 @@ def find_missing(
     Returns:
         The missing items.
     """
-    gone = dict[Side, list[str]]()
+    gone, lost_images = dict[Side, list[str]](), list[int]()
     with writer.store.reading() as view:
-        kept = {side: np.array(sorted(view.keys_of(side, sorted(keep[side])).values()), np.int64) for side in SIDES}
-        images = np.union1d(kept["images"], unchanged.keys)
-        # Texts of a machine stand in no data; they go with their images.
-        texts = np.union1d(kept["texts"], unchanged.texts)
-        for side, own in zip(SIDES, (images, texts), strict=True):
-            lost = np.setdiff1d(view.keys(side), own).tolist()
-            rows = sorted(view.rows(side, keys=lost, links=side == "texts"), key=lambda row: row.key)
-            gone[side] = [row.id for row in rows if not (machine_of(row.metadata) and np.isin(row.links, images).any())]
+        for side in SIDES:
+            lost = _keys_without(view.keys(side), _keys_of(view, side, keep[side]))
+            lost = _keys_without(lost, unchanged.keys if side == "images" else unchanged.texts)
+            rows = sorted(view.rows(side, keys=lost.tolist(), links=side == "texts"), key=lambda row: row.key)
+            # Texts of a machine stand in no data; they go with their images.
+            others = {key for row in rows for key in row.links}.difference(lost_images)
+            gone[side] = [row.id for row in rows if not machine_of(row.metadata) or others.isdisjoint(row.links)]
+            lost_images = lost.tolist()
         total = sum(view.counts.values())
     count = sum(map(len, gone.values()))
     missing = Missing(gone, total, count)
@@ -788,6 +794,20 @@ def find_missing(
 
 _HELD = 8192
 """Rows of an index that are read at a time."""
+
+
+def _keys_without(keys: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Keys, each once, without those that stand among others, too."""
+    found: NDArray[np.int64] = keys[~np.isin(keys, others, assume_unique=True)]
+    return found
+
+
+def _keys_of(view: View, side: Side, ids: Iterable[str]) -> NDArray[np.int64]:
+    """Keys of those items that an index has."""
+    remaining, keys = iter(ids), array("q")
+    while some := list(islice(remaining, _HELD)):
+        keys.extend(view.keys_of(side, some).values())
+    return np.array(keys, dtype=np.int64)
 
 
 def known_images(view: View) -> Iterator[KnownImage]:
@@ -913,8 +933,10 @@ def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Pat
         (id, file in the index, file of the data set) of each; copies of the same file are left out.
     """
     data_root, index_root, taken = pairs.root.resolve(), Path(writer.manifest.root).resolve(), []
-    stored = writer.rows_of("images", pairs.images.ids)
-    for name, value in zip(pairs.images.ids, pairs.images.values, strict=True):
+    stored: Mapping[str, StoredRow] = {}
+    for number, (name, value) in enumerate(zip(pairs.images.ids, pairs.images.values, strict=True)):
+        if number % _HELD == 0:
+            stored = writer.rows_of("images", pairs.images.ids[number : number + _HELD])
         row = stored.get(name)
         if row is None or not row.path or not row.stamp or not isinstance(value, str):
             continue  # Features may have been read of it, and no file.

@@ -73,9 +73,11 @@ def keep_arrays(folder: Path, manifest: Manifest, model: Model, texts: Sequence[
     side = _text_side(model.text, manifest.fingerprint)
     if isinstance(side, str):
         return side
-    strings = [text for text in texts if isinstance(text, str) and text.strip()]
-    rows = draw.permutation(len(strings), seed=0, epoch=0, purpose="text side: texts that are compared")[:CHECKED]
-    sample = [*PROBES, *(strings[row] for row in rows)]
+    number = sum(isinstance(text, str) and bool(text.strip()) for text in texts)
+    rows = draw.permutation(number, seed=0, epoch=0, purpose="text side: texts that are compared")[:CHECKED].tolist()
+    strings = enumerate(text for text in texts if isinstance(text, str) and text.strip())
+    chosen = {row: text for row, text in strings if row in rows}
+    sample = [*PROBES, *(chosen[row] for row in rows)]
     expected, got = model.embed_texts(sample).vectors, side(sample)
     difference, most = float(np.abs(got - expected.float().numpy()).max()), TOLERANCE
     if expected.element_size() < 4:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
@@ -488,7 +489,7 @@ def watch_index(
     """
     quiet = bool(options.get("quiet"))
     options["on_error"] = options.get("on_error") or "skip"
-    before: Mapping[str, object] | None = None
+    before: bytes | None = None
     checks, tried, advised, opened, said, unread = 0, 0, False, False, set[str](), tuple[str, ...]()
     while max_checks is None or checks < max_checks:
         if checks:
@@ -979,10 +980,11 @@ def _update(
             readings.append((step, opened, source))
         problems = [it for _, opened, _ in readings for it in opened.pairs.problems if it.fatal]
         unread, unclear = _unread(store, {it.item for it in problems}), any(not it.item for it in problems)
-        keep = {side: unread[side].copy() for side in SIDES}
-        for _, opened, _ in readings:
-            keep["images"] |= set(opened.pairs.images.ids)
-            keep["texts"] |= set(opened.pairs.texts.ids)
+        named = [opened.pairs for _, opened, _ in readings]
+        keep = {
+            side: chain(unread[side], *((it.images if side == "images" else it.texts).ids for it in named))
+            for side in SIDES
+        }
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
         missing = find_missing(writer, keep, models, unchanged=known, allowed=allowed)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
@@ -1300,30 +1302,33 @@ def _work_on(
     return EvaluationSubject.of(source, "all", **options)
 
 
-def _file_states(index: str | Path) -> dict[str, object]:
-    """Size and times of the files of an index's data, and of its images that have changed: what an update looks at."""
-    from subtext.data.folders import list_files
+def _file_states(index: str | Path) -> bytes:
+    """A digest of size and times of an index's data and images: what an update looks at."""
+    from subtext.data.folders import iter_files
     from subtext.data.image_files import file_stamp, image_stamp
     from subtext.data.readers.webdataset import shards
     from subtext.data.unchanged import file_part
+    from subtext.retrieval.build import known_images
     from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     paths = [
         path for sources, _ in recorded_sources(store) for path in vars(sources).values() if isinstance(path, Path)
     ]
-    with store.reading() as view:
-        images = view.rows("images", keys=view.keys("images").tolist())
-    root = Path(store.manifest.root)
-    store.close()
-    states: dict[str, object] = {}
+    states = hashlib.blake2b(digest_size=16)
     for path in dict.fromkeys(paths):
-        files = map(str, shards(path)) if not path.exists() else list_files(path) if path.is_dir() else [str(path)]
-        # A file that is deleted since it was listed has no stamp.
-        states |= {os.path.join(path, name): image_stamp(name, path) for name in files}  # noqa: PTH118
-    # Those that a table names may lie elsewhere.
-    now = ((row, file_stamp(row.path, root)) for row in images if row.path and row.stamp is not None)
-    return states | {row.id: stamp for row, stamp in now if stamp != file_part(row.stamp)}
+        files = map(str, shards(path)) if not path.exists() else iter_files(path) if path.is_dir() else [str(path)]
+        for name in files:
+            # A file that is deleted since it was listed has no stamp.
+            states.update(repr((os.path.join(path, name), image_stamp(name, path))).encode())  # noqa: PTH118
+    root = Path(store.manifest.root)
+    with store.reading() as view:
+        for image in known_images(view):  # Those that a table names may lie elsewhere.
+            if image.path and image.stamp is not None:
+                now = file_stamp(image.path, root)
+                states.update(repr((image.id, now)).encode() if now != file_part(image.stamp) else b"")
+    store.close()
+    return states.digest()
 
 
 def _compare(after: Store, before: Store, images: list[str]) -> Compared:

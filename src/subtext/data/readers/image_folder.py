@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from subtext.data.dataset import RowIssue
@@ -64,18 +65,27 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None, par
     Returns:
         The rows of all metadata files.
     """
-    rows: list[Row | RowIssue] = []
     files = _metadata_files(path, part)
-    for file in files:
-        folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()
-        prefix = f"{file.relative_to(path)} " if folder else ""
-        name = None if columns else file.name
-        rows += rows_of(typed_records(file, columns, prefix), name, folder=folder, split=split_in_name(folder))
-    usable = [row for row in rows if isinstance(row, Row)]
-    if all(row.split is None for row in usable):
-        parents = [row.image.partition("/") if isinstance(row.image, str) else ("", "", "") for row in usable]
-        splits = [split_in_name(parent) if slash else None for parent, slash, _ in parents]
-        for row, split in zip(usable, splits if all(splits) else [], strict=False):
-            row.split = split
+
+    def rows() -> Iterator[Row | RowIssue]:
+        for file in files:
+            folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()
+            prefix = f"{file.relative_to(path)} " if folder else ""
+            name = None if columns else file.name
+            yield from rows_of(typed_records(file, columns, prefix), name, folder=folder, split=split_in_name(folder))
+
+    def with_splits() -> Iterator[Row | RowIssue]:
+        by_folder = all(row.split is None and _split_of(row) is not None for row in rows() if isinstance(row, Row))
+        for row in rows():
+            if by_folder and isinstance(row, Row):
+                row.split = _split_of(row)
+            yield row
+
     root = images if images is not None else path
-    return Source(rows, root, tables=tuple(files), whole=root)
+    return Source(with_splits(), root, tables=tuple(files), whole=root)
+
+
+def _split_of(row: Row) -> str | None:
+    """The split that the first folder of an image is named after."""
+    parent, slash, _ = row.image.partition("/") if isinstance(row.image, str) else ("", "", "")
+    return split_in_name(parent) if slash else None

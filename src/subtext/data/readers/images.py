@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields, note_of
-from subtext.data.folders import IMAGES, TABLES, list_files, list_folder, suffix_of, visible
+from subtext.data.folders import IMAGES, TABLES, families, iter_files, suffix_of, survey, visible
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.data.sidecars import Sidecars
 from subtext.errors import DataError
@@ -40,7 +40,7 @@ def recognises(path: Path) -> bool:
     """
     if not path.is_dir() or any(file.suffix.lower() in TABLES for file in visible(path)):
         return False
-    return any(suffix_of(name) in IMAGES for name in list_files(path))
+    return survey(path).images > 0
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
@@ -61,22 +61,23 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
-    listing = list_folder(folder, refuse=_refuse)
-    names = sorted(listing.files)
+    listing = survey(folder, refuse=_refuse)
     yield from listing.notes(folder)
-    others = Counter[str]()
-    sidecars = Sidecars(folder, names)
-    for name in names:
-        if suffix_of(name) not in IMAGES:
-            others[suffix_of(name) or "no suffix"] += suffix_of(name) != SIDECAR
-            continue
-        if name in listing.aliases:
-            continue
-        sidecar, notes = sidecars.of(name)
-        inside = partial(_inside, folder, name, sidecar, notes, columns)
-        # Of an image that an index has unchanged, nothing is read.
-        yield Row(f"image {name}", name, None, [], metadata=dict(columns), inside=inside)
-    if unused := sidecars.unused():
+    others, unused = Counter[str](), list[str]()
+    for names in families(folder, listing, refuse=_refuse):
+        sidecars = Sidecars(folder, names)
+        for name in names:
+            if suffix_of(name) not in IMAGES:
+                others[suffix_of(name) or "no suffix"] += suffix_of(name) != SIDECAR
+                continue
+            if name in listing.aliases:
+                continue
+            sidecar, notes = sidecars.of(name)
+            inside = partial(_inside, folder, name, sidecar, notes, columns)
+            # Of an image that an index has unchanged, nothing is read.
+            yield Row(f"image {name}", name, None, [], metadata=dict(columns), inside=inside)
+        unused += sidecars.unused()
+    if unused:
         what = f"{counted(len(unused), 'sidecar')} left out, for no image here has its name, first {unused[0]}"
         yield RowIssue(folder.name, what, fatal=False)
     if others.total():
@@ -133,7 +134,7 @@ def files_by_name(folder: Path) -> dict[str, list[str]]:
         End of a path, without suffix -> the paths from the folder.
     """
     found: dict[str, list[str]] = {}
-    for path in sorted(list_files(folder, refuse=_refuse)):
+    for path in sorted(iter_files(folder, refuse=_refuse)):
         if suffix_of(path) in IMAGES:
             for end in _ends(os.path.splitext(path)[0]):  # noqa: PTH122 (100,000 paths)
                 found.setdefault(end, []).append(path)

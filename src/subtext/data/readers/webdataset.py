@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from subtext.data.dataset import RowIssue
-from subtext.data.folders import IMAGES as SUFFIXES, list_files
+from subtext.data.folders import IMAGES as SUFFIXES, iter_files
 from subtext.data.image_files import inside
 from subtext.data.rows import MARK, TEXT, Record, Row, Source, described, rows_of, split_in_name
 from subtext.errors import DataError
@@ -63,7 +63,7 @@ def shards(pattern: Path, refuse: Callable[[OSError], NoReturn] | None = None) -
         DataError: If braces name more than a million shards.
     """
     if pattern.is_dir():
-        return sorted(pattern / name for name in list_files(pattern, refuse) if name.endswith(TARS))
+        return sorted(pattern / name for name in iter_files(pattern, refuse) if name.endswith(TARS))
     if pattern.is_file():
         return [pattern] if pattern.name.endswith(TARS) else []
     names = [name for text in _expand(str(pattern)) for name in sorted(glob.glob(text))]  # noqa: PTH207 (absolute too)

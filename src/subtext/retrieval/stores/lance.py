@@ -795,8 +795,9 @@ class LanceVectors:
 
     def _selected(self, among: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
         """`positions` of items that a filter has just given; None where other items are asked, or several vectors."""
-        known = self.tables.cache.get(f"selected {self.side}", ()) if among is not None and self.views == 1 else ()
-        for keys, rows in known:
+        if among is None or self.views > 1:
+            return None
+        for keys, rows in self.tables.cache.get(f"selected {self.side}", ()):
             places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
             if len(keys) and (keys[places] == among).all():
                 return keys[places], rows[places]
