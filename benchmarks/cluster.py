@@ -1,163 +1,234 @@
-"""An index of 5,000 (--quick: 600) made images, embedded by one process and by workers of Ray on this machine.
+"""An index of 2,000 (--quick: 400) made images, built by one process a core and by two workers of Ray on this machine.
 
-One worker on one node; two workers on two nodes; and these two where one is killed after the first chunk was stored.
-Every index is compared with that of one process: ids, keys and vectors, bit for bit. A build decodes all images once
-before it embeds, in the command's own process: `seconds` is the whole build, `processor` what the workers took, up to
-the last look at them. The model is a random CLIP, its tower of images two layers of a ViT/32 at a width of 192. Chunks
-have the usual 2,048 items (--quick: 128), so that two workers share 5,000 images as 2,048 and 2,952. Workers have the
-niceness of this process, where Ray gives them 15 more: their machine is taken to be theirs.
+Two processes build an index of half of the images each, at the same time; two workers on two nodes build one index of
+all: in LanceDB, where they write, and in a folder, where the command writes. Once a worker is killed in its work. All
+have built a small index before, so that the start of Ray, and of torch, is not among the seconds of `build`; `start` is
+that of the nodes, of the connection and of the small index. Seconds depend on what else the machine does; `processor`
+is the time of the processor that all processes of a way took together, and `memory_mb` the most that the command held.
+Every index of all images is compared with that of one process: items, links and vectors, bit for bit.
 
-    OMP_NUM_THREADS=1 python benchmarks/cluster.py [--quick] [--repeats N] [--json]
+The model is a random CLIP, its tower of images six layers (--quick: two) of a ViT/32 at a width of 192. Workers have
+the niceness of this process, where Ray gives them 15 more: their machine is taken to be theirs.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.cluster [--quick] [--repeats N] [--json]
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
+import resource
+import subprocess
+import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-os.environ |= {"RAY_worker_niceness": "0"}  # Its own spelling.
+os.environ |= {"RAY_worker_niceness": "0", "SUBTEXT_CACHE_LIMIT": "0"}  # Each way encodes everything itself.
 
 import numpy as np
 import ray
-from common import Timing, options, report
-from embed import model
 from PIL import Image
 from ray.cluster_utils import Cluster
 
 import subtext as st
-from subtext.retrieval import build
+from benchmarks.common import Timing, options, report
+from benchmarks.embed import model
+from subtext.retrieval import build, cluster as clusters
 from subtext.retrieval.stores.item import SIDES
 from subtext.retrieval.stores.registry import open_store
-from subtext.retrieval.stores.store import Writer
 
 SIZE = (160, 120)
 MEMORY = 2 * 10**8
 """Bytes of a node for what its workers exchange."""
+PROCESSES = 2
+SMALL = 8
+"""Images of the index that each way builds before."""
 
 
-def archive(folder: Path, count: int) -> None:
-    """Images with a text each, from a fixed seed."""
-    rng, rows = np.random.default_rng(0), list[str]()
-    for number in range(count):
-        coarse = Image.fromarray(rng.integers(0, 256, (8, 10, 3), dtype=np.uint8))
-        coarse.resize(SIZE, Image.Resampling.BICUBIC).save(folder / f"{number}.jpg", quality=88)
+def archive(folder: Path, numbers: range) -> None:
+    """Images with a text each; each from its own seed."""
+    folder.mkdir(parents=True)
+    rows = list[str]()
+    for number in numbers:
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 10, 3), dtype=np.uint8)
+        coarse = Image.fromarray(pixels).resize(SIZE, Image.Resampling.BICUBIC)
+        coarse.save(folder / f"{number}.jpg", quality=88)
         rows.append(json.dumps({"file_name": f"{number}.jpg", "id": f"i{number}", "captions": [f"a {number}"]}))
     (folder / "metadata.jsonl").write_text("\n".join(rows))
 
 
-def workers() -> dict[int, float]:
-    """Process -> seconds of the processor, of the workers of Ray that embed."""
-    found = {}
+def contents(index: str) -> list[Any]:
+    """Items in their order, with their links and vectors; keys count what is derived of texts, too."""
+    found: list[Any] = []
+    with open_store(index).reading() as view:
+        names: dict[int, str] = {}
+        for side in SIDES:
+            keys = view.keys(side)
+            rows = sorted(view.rows(side, keys=keys.tolist(), links=True), key=lambda row: row.key)
+            found += [replace(row, key=0, digest=b"", links=()) for row in rows]
+            found += [sorted(names[key] for key in row.links) for row in rows if side == "texts"]
+            found.append(view.vectors(side, keys).tobytes())
+            names = {row.key: row.id for row in rows}
+    return found
+
+
+def processor(number: int) -> float:
+    """Seconds of the processor that a process, and those that it has waited for, have taken."""
+    try:
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def workers() -> list[int]:
+    """Processes of Ray that do tasks, or wait for one."""
+    found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                if (folder / "cmdline").read_text().startswith("ray::MapWorker"):
-                    # Time of the user and of the system, the 14th and 15th field.
-                    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                    found[int(folder.name)] = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+                if (folder / "cmdline").read_text().startswith(("ray::subtext", "ray::IDLE")):
+                    found.append(int(folder.name))
             except OSError:
                 continue  # It has ended meanwhile.
     return found
 
 
-@contextmanager
-def watched() -> Iterator[dict[int, float]]:
-    """Inside the block: what the workers took so far, looked at five times a second."""
-    before, found, stop = set(workers()), dict[int, float](), threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(0.2):
-            found.update({number: seconds for number, seconds in workers().items() if number not in before})
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield found
-    finally:
-        stop.set()
-        watcher.join()
+CHILD = """
+import os, sys, time, resource
+import subtext as st
+small, data, clip, index = sys.argv[1:]
+st.build_index(f"{index} small", small, model=clip, quiet=True)
+print("ready", flush=True)
+sys.stdin.readline()
+before, wall = time.process_time(), time.perf_counter()
+st.build_index(index, data, model=clip, quiet=True)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(time.perf_counter() - wall, time.process_time() - before, peak, flush=True)
+"""
 
 
-def contents(index: Path) -> list[Any]:
-    """Ids, keys and vectors of an index."""
-    found: list[Any] = []
-    with open_store(index).reading() as view:
-        for side in SIDES:
-            keys = view.keys(side)
-            rows = view.rows(side, keys=keys.tolist(), links=True)
-            found += [keys.tolist(), sorted(map(str, rows)), view.vectors(side, keys).tobytes()]
-    return found
+def by_processes(place: Path, parts: list[Path], clip: Path, address: str) -> dict[str, Any]:
+    """Build an index of each part in a process of its own, all at the same time."""
+    start, running = time.perf_counter(), list[Any]()
+    for number, part in enumerate(parts):
+        words = [sys.executable, "-c", CHILD, place / "small", part, clip, f"{address} {number}"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        running.append(subprocess.Popen(list(map(str, words)), text=True, **pipes))
+    for each in running:
+        assert each.stdout.readline() == "ready\n"
+    begun = time.perf_counter()
+    for each in running:
+        each.stdin.write("\n")
+        each.stdin.flush()
+    figures = [list(map(float, each.stdout.readline().split())) for each in running]
+    seconds = time.perf_counter() - begun
+    for each in running:
+        each.communicate()
+    return {
+        "seconds": seconds,
+        "start": round(begun - start, 1),
+        "processor": round(sum(own for _, own, _ in figures), 1),
+        "memory_mb": round(max(peak for *_, peak in figures)),
+    }
 
 
-def built(index: Path, data: Path, clip: Path, *, nodes: int, kill: bool) -> dict[str, Any]:
-    """Build an index on so many nodes of one processor, none for this process; figures, and the seconds."""
-    with ExitStack() as cluster, watched() as processor:
-        if nodes:
-            started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
-            cluster.callback(started.shutdown)
-            for _ in range(nodes - 1):
-                started.add_node(num_cpus=1, object_store_memory=MEMORY)
-            ray.init(address=started.address, log_to_driver=False)
-            cluster.callback(ray.shutdown)
-        killed, plain = list[int](), Writer.put
+class FatalOnce:
+    """Kills the worker that has a part, once."""
 
-        def put(self: Writer, *words: Any, **more: Any) -> Any:
-            if kill and not killed:
-                # The one that has done most is at work on a chunk.
-                killed.append(max(processor, key=lambda number: processor[number]))
-                os.kill(killed[0], signal.SIGKILL)
-            return plain(self, *words, **more)
+    def __init__(self, work: Any, flag: str) -> None:
+        self.work, self.flag = work, flag
 
-        Writer.put = put  # type: ignore[method-assign]
-        cluster.callback(setattr, Writer, "put", plain)
-        wall, own = time.perf_counter(), time.process_time()
-        st.build_index(index, data, model=clip, ray="auto" if nodes else None, quiet=True)
-        seconds, own = time.perf_counter() - wall, time.process_time() - own
+    def __call__(self, chunk: Any) -> Any:
+        """Do the part, or end."""
+        import os
+        import signal
+
+        if chunk.rows[0] >= 2 * len(chunk.rows) and not os.path.exists(self.flag):  # noqa: PTH110
+            os.close(os.open(self.flag, os.O_CREAT))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.work(chunk)
+
+
+def by_workers(place: Path, clip: Path, address: str, *, kill: bool) -> dict[str, Any]:
+    """Build one index of all images on a node for each core."""
+    with ExitStack() as stack:
+        start = time.perf_counter()
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": MEMORY})
+        stack.callback(nodes.shutdown)
+        for _ in range(PROCESSES - 1):
+            nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+        ray.init(address=nodes.address, log_to_driver=False)
+        stack.callback(ray.shutdown)
+        st.build_index(f"{address} small", place / "small", model=clip, ray="auto", quiet=True)
+        begun = time.perf_counter()
+        if kill:
+            plain, flag = clusters.Cluster.map, f"{place}/killed {len(list(place.iterdir()))}"
+
+            def mapped(self: clusters.Cluster, work: Any, *words: Any, **more: Any) -> Iterator[Any]:
+                is_embedding = isinstance(work, build._OnCluster)
+                yield from plain(self, FatalOnce(work, flag) if is_embedding else work, *words, **more)
+
+            clusters.Cluster.map = mapped  # type: ignore[method-assign,assignment]
+            stack.callback(setattr, clusters.Cluster, "map", plain)
+        before = {number: processor(number) for number in workers()}
+        own = time.process_time()
+        st.build_index(address, place / "data", model=clip, ray="auto", quiet=True)
+        seconds, own = time.perf_counter() - begun, time.process_time() - own
+        used = sum(processor(number) - before.get(number, 0.0) for number in workers())
         return {
-            "seconds": round(seconds, 1),
-            "own_processor": round(own, 1),
-            "workers_processor": [round(each, 1) for each in processor.values()],
-            "killed": len(killed),
+            "seconds": seconds,
+            "start": round(begun - start, 1),
+            "processor": round(own + used, 1),
+            "of_the_command": round(own, 1),
+            "memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         }
 
 
 def main() -> None:
     """Measure and print."""
-    asked = options("embedding on a cluster beside one process", repeats=1, quick_repeats=1)
-    count = 600 if asked.quick else 5000
-    build.CHUNK = 128 if asked.quick else build.CHUNK
-    ways = {"one process": (0, False), "one worker": (1, False), "two workers": (2, False), "one killed": (2, True)}
-    facts: dict[str, Any] = {way: [] for way in ways}
-    with tempfile.TemporaryDirectory() as place:
-        data, clip = Path(place) / "data", Path(place) / "clip"
-        data.mkdir()
-        archive(data, count)
-        model(clip, quick=True, layers=2)
-        for turn in range(asked.repeats):
-            for way, (nodes, kill) in ways.items():
-                index = Path(place) / f"{way} {turn}"
-                found = built(index, data, clip, nodes=nodes, kill=kill)
-                same = contents(index) == contents(Path(place) / f"one process {turn}")
-                facts[way].append({**found, "images_a_second": round(count / found["seconds"], 1), "same": same})
-                print(way, facts[way][-1], flush=True)
-    same = all(each["same"] for way in ways for each in facts[way])
-    timings = {way: Timing([each["seconds"] for each in facts[way]]) for way in ways}
+    asked = options("an index by the workers of a cluster beside one process a core", repeats=1, quick_repeats=1)
+    count = 400 if asked.quick else 2000
+    facts: dict[str, Any] = {}
+    # Its code travels with it: a worker does not import this script.
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        clip, parts = place / "clip", [place / f"part {number}" for number in range(PROCESSES)]
+        archive(place / "data", range(count))
+        archive(place / "small", range(SMALL))
+        for number, part in enumerate(parts):
+            archive(part, range(count)[number * count // PROCESSES : (number + 1) * count // PROCESSES])
+        model(clip, quick=True, layers=2 if asked.quick else 6)
+        one = f"lance://{place}/one process"
+        st.build_index(one, place / "data", model=clip, quiet=True)
+        ways = {"lance": False, "folder": False, "one killed": True}
+        expected, turns = contents(one), range(asked.repeats)
+        for turn in turns:
+            found = by_processes(place, parts, clip, f"lance://{place}/processes {turn}")
+            facts.setdefault("one process a core", []).append(found)
+            for way, kill in ways.items():
+                address = f"{place}/{way} {turn}" if way == "folder" else f"lance://{place}/{way} {turn}"
+                found = by_workers(place, clip, address, kill=kill)
+                found["same"] = contents(address) == expected
+                facts.setdefault(f"two workers, {way}", []).append(found)
+            for name, found_of in facts.items():
+                print(name, {**found_of[-1], "seconds": round(found_of[-1]["seconds"], 1)}, flush=True)
+    timings = {name: Timing([each["seconds"] for each in found]) for name, found in facts.items()}
+    same = all(each.get("same", True) for found in facts.values() for each in found)
     facts |= {
         "name": "cluster",
-        "peer": "one process",
-        "size": f"{count:,} JPEGs of {SIZE[0]} x {SIZE[1]} with a text each, chunks of {build.CHUNK:,}",
+        "peer": "one process a core",
+        "size": f"{count:,} JPEGs of {SIZE[0]} x {SIZE[1]} with a text each, {PROCESSES} cores",
         "max_difference": 0.0 if same else float("nan"),
-        "compared": "ids, keys, links and vectors of the indexes, bit for bit; nan where any differ",
+        "compared": "items, links and vectors of the indexes of all images, bit for bit; nan where any differ",
     }
-    report(asked, facts, timings["two workers"], timings["one process"])
+    report(asked, facts, timings["two workers, lance"], timings["one process a core"])
 
 
 if __name__ == "__main__":

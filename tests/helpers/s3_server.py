@@ -1,8 +1,10 @@
 """An S3 server on 127.0.0.1 with one bucket, "archive", for the tests of object stores: `python s3.py [FAIL]`.
 
-It says its port, and refuses one request in FAIL as a busy server does. /counted has the number of its requests, and
-the bytes of the answers. Parts of objects are read as such: moto alone reads the whole object for each, which with one
-of 400 MB takes longer than a request may.
+The key "reader" may not write. The bucket goes away, and comes back, by a POST to /gone and /back. /counted has the
+number of requests, and the bytes of the answers.
+
+It says its port, and refuses one request in FAIL as a busy server does. Parts of objects are read as such: moto alone
+reads the whole object for each, which with one of 400 MB takes longer than a request may.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ def main(fail: int) -> None:
     assert Client(application).put("/archive", base_url="http://127.0.0.1").status_code == 200
     numbers, told = count(1), [0, 0]
     objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets["archive"].keys
+    gone = list[str]()
 
     def counted(environ: dict[str, Any], start: Any) -> Any:
         if environ["PATH_INFO"] == "/counted":
@@ -57,9 +60,22 @@ def main(fail: int) -> None:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start("503 Slow Down", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
+        method, refusal = environ["REQUEST_METHOD"], b""
+        if environ["PATH_INFO"] in ("/gone", "/back"):
+            gone[:] = [environ["PATH_INFO"]] * (environ["PATH_INFO"] == "/gone")
+            start("200 OK", [("Content-Length", "0")])
+            return [b""]
+        if gone:
+            status, refusal = "404 Not Found", b"<Error><Code>NoSuchBucket</Code><Message>No bucket</Message></Error>"
+        elif method in ("PUT", "POST", "DELETE") and "=reader/" in environ.get("HTTP_AUTHORIZATION", ""):
+            status, refusal = "403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
+        if refusal:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start(status, [("Content-Type", "application/xml")])
+            return [refusal if method != "HEAD" else b""]
         part = re.fullmatch(r"bytes=(\d+)-(\d+)", environ.get("HTTP_RANGE", ""))
         stored = objects.get(environ["PATH_INFO"].removeprefix("/archive/"))
-        if environ["REQUEST_METHOD"] != "GET" or part is None or stored is None or int(part[1]) >= stored.size:
+        if method != "GET" or part is None or stored is None or int(part[1]) >= stored.size:
             return application(environ, start)
         first, after = int(part[1]), min(int(part[2]) + 1, stored.size)
         with stored.lock:

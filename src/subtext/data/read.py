@@ -13,7 +13,7 @@ from inspect import signature
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -807,7 +807,11 @@ def _check_images(
         if callable(verify):
             for chosen in np.flatnonzero(wanted):
                 wanted[chosen] = verify(cast(str | bytes, values[int(chosen)]), root)
-        undecodable, notes = _decoded(dataset, np.flatnonzero(wanted), progress)
+        rows = np.flatnonzero(wanted)
+        if hasattr(verify, "decode"):
+            undecodable, notes = cast(Decoder, verify).decode(dataset, rows, progress)
+        else:
+            undecodable, notes = decoded_images(images, root, rows, progress)
         reasons |= undecodable
     if not reasons:
         return dataset, notes, np.arange(len(images))
@@ -892,10 +896,29 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
     return os.path.normpath("/".join(parts))
 
 
-def _decoded(
-    dataset: Dataset, rows: NDArray[np.int64], progress: Progress | None
+class Decoder(Protocol):
+    """Decodes the images of a data set elsewhere; called, it says which ones, as any `verify` that is a function."""
+
+    def __call__(self, value: str | bytes, root: Path) -> bool:
+        """Whether an image is decoded."""
+
+    def decode(
+        self, dataset: Dataset, rows: NDArray[np.int64], progress: Progress | None
+    ) -> tuple[dict[int, str], list[RowIssue]]:
+        """As `decoded_images`, of the images of a data set."""
+
+
+def decoded_images(
+    items: Items, root: Path, rows: NDArray[np.int64], progress: Progress | None, *, workers: int | None = None
 ) -> tuple[dict[int, str], list[RowIssue]]:
-    """Decode files completely, at a small scale where they have one.
+    """Decode every file completely, at a small scale if it has one.
+
+    Args:
+        items: Images.
+        root: Folder of relative paths.
+        rows: Of those to decode.
+        progress: Called with the number of decoded images and their total.
+        workers: Threads; None for one a processor.
 
     Returns:
         The images that cannot be decoded, and why; and notes on those of several pages.
@@ -903,20 +926,20 @@ def _decoded(
 
     def decode(row: int) -> str | int:
         try:
-            image = open_image(dataset.images.values[int(row)], dataset.root, at_least=32, thumbnail=True)
+            image = open_image(items.values[int(row)], root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
         return int(image.info.get(PAGES, 1))
 
     reasons, notes = {}, []
     chosen = cast(Sequence[int], rows)  # As numbers of Python they would take four times their memory.
-    answers = zip(map(int, rows), read_ahead(chosen, decode, workers=os.cpu_count() or 1), strict=True)
+    answers = zip(map(int, rows), read_ahead(chosen, decode, workers=workers or os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):
             reasons[row] = answer
         elif answer > 1:
-            value = dataset.images.values[row]
-            notes.append(note_of(value if isinstance(value, str) else dataset.images.ids[row], pages_note(answer)))
+            value = items.values[row]
+            notes.append(note_of(value if isinstance(value, str) else items.ids[row], pages_note(answer)))
         if progress is not None:
             progress(done, len(rows))
     return reasons, notes

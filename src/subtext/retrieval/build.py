@@ -1,14 +1,13 @@
 """Building an index: new and changed items of a data set are embedded, chunk by chunk.
 
-The chunks are embedded in this process, or by the workers of a Ray cluster, which do the same with each of them. Either
-way this process puts them into the store, in their order.
+The chunks are embedded in this process, or on a Ray cluster, whose workers take smaller parts of them, cut where this
+process begins a new batch: the vectors are the same. Workers write their parts of a new index in LanceDB themselves,
+and this process makes them an index in one change. In other stores it puts what they embedded in, in its order.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -16,8 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,16 +25,17 @@ from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import file_stamp, image_digest, limit_pixels, most_pixels
-from subtext.data.output_cache import OutputCache
+from subtext.data.image_files import file_stamp, image_digest
+from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.unchanged import KnownImage, Unchanged, file_part
-from subtext.errors import DataError, RequirementError, SearchIndexError, SubtextError
+from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
 from subtext.models.encoders.languages import languages_read
 from subtext.models.heads.gaussian import DistanceVectors
 from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch, Model
+from subtext.retrieval.cluster import Cluster, bytes_of, require_seen
 from subtext.retrieval.journal import deleted_before, journal
 from subtext.retrieval.lists import listed_images, rename_images
 from subtext.retrieval.manifest import EncoderRecord, Manifest
@@ -49,12 +50,13 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     machine_of,
 )
-from subtext.retrieval.stores.store import Store, View, Writer
-from subtext.text_helpers import install_hint
+from subtext.retrieval.stores.store import Parts, Store, View, Writer, WrittenPart
 from subtext.version import __version__
 
 CHUNK = 2048
 """Items that are embedded and stored at a time: no more than these are lost when an add is killed."""
+UNIT = 256
+"""Texts of which equal ones are embedded once, about; parts of a chunk that workers take are made of such units."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def ingest(
     note: Callable[[str], None] | None = None,
     batch_size: int = 128,
     workers: int = 2,
-    ray: str | None = None,
+    cluster: Cluster | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> WriteCounts:
     """Put a data set into an index. Called again after an interruption, it resumes: what is stored is not embedded.
@@ -239,65 +241,68 @@ def ingest(
         note: Called with a sentence where outputs could not be cached.
         batch_size: Items embedded together.
         workers: Threads that read ahead.
-        ray: Address of the Ray cluster that embeds; None for this process.
+        cluster: The Ray cluster that embeds; None for this process.
         progress: Receives the number of images and texts processed so far.
 
     Returns:
         Number of items by what happened to them.
 
     Raises:
-        SearchIndexError: If another model made the index.
+        SearchIndexError: If another model made the index, or a cluster has begun to build it.
         DataError: If an item cannot be read: the chunks before it are stored.
-        RequirementError: For what `require_ray` refuses.
+        RequirementError: For what `require_readable` refuses.
+        IndexLockedError: If the cluster of another process builds the index.
     """
-    if ray is not None:
-        require_ray(model)
+    parts = None if sum(writer.store.counts.values()) else writer.parts
+    if cluster is not None:
+        require_readable(model)
+    elif parts is not None and parts.begun:
+        raise SearchIndexError(
+            f"{writer.store.path} holds the work of a cluster that has not ended; go on with one (",
+            Setting("ray", "ADDRESS"),
+            "; local for this machine), or remove the index",
+        )
     require_model(writer.store, writer.manifest, model)
     training = model.training
     model.eval()
     try:
         job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
-        total, done, record = WriteCounts(), 0, writer.manifest.encoder
+        record = writer.manifest.encoder
         followed = dict[bytes, str]()
         sentences = None if record is None else SentenceVectors(record, writer.store.path, former, cache, note)
-        chunks, links_of = _chunks(writer, pairs, again=again, only=only), _Links(pairs.links)
-        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache)
-        embed.note = note if ray is None else None
-        embed.verify_files, linked = verify_files, set[str]() if unread is None else unread["texts"]
+        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache, note, sentences)
+        embed.verify_files = verify_files
         if renames:
             embed.store, embed.absent = writer.store, _absent(writer, pairs, unread, gone)
             with writer.store.reading() as view:
                 named = listed_images(view)
             absent = embed.absent.get("images", {})
             followed = {content: own for content, ids in absent.items() for own in ids if own in named}
-        prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
-        for chunk, (new, vectors, amended, renamed) in prepared:
-            side, rows = chunk.side, chunk.rows
-            derived = dict[DerivedSpace, dict[str, DerivedRow]]()
-            if sentences is not None and side == "texts" and new:
-                derived["sentences"] = sentences(new)
-            links = [] if side == "images" else links_of(rows).tolist()
-            change = Change(
-                side,
-                entries=new,
-                vectors=vectors,
-                amended=amended,
-                unless_deleted=not again,
-                links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
-                exact_texts=frozenset(set(chunk.items.ids) - linked if exact and side == "texts" else ()),
-                derived=derived,
-            )
-            done += chunk.count
-            writer.put(change, job=job, done=done)
-            if side == "images":
-                # A saved list goes on with an image that only has another name.
-                rename_images(writer, {followed[own.content]: own.id for own in new if own.content in followed})
-            changed = sum(not _is_touched(chunk.stored[entry.id], entry, side) for entry in amended)
-            unchanged = len(rows) - len(new) - changed
-            left_out = chunk.count - len(rows)
-            total += WriteCounts(len(new) - renamed, changed, unchanged, left_out=left_out, renamed=renamed)
-            if progress is not None:
-                progress(done)
+        if cluster is not None and parts is not None:
+            total = _ingest_parts(writer, parts, embed, pairs, cluster, job=job, note=note, progress=progress)
+        else:
+            linked = set[str]() if unread is None else unread["texts"]
+            links, total, done = _Links(pairs), WriteCounts(), 0
+            for chunk, prepared in _prepared(writer, embed, pairs, cluster, again=again, only=only):
+                side, new = chunk.side, prepared.new
+                change = Change(
+                    side,
+                    entries=new,
+                    vectors=prepared.vectors,
+                    amended=prepared.amended,
+                    unless_deleted=not again,
+                    links=[] if side == "images" else links.of(chunk.rows),
+                    exact_texts=frozenset(set(chunk.items.ids) - linked if exact and side == "texts" else ()),
+                    derived=prepared.derived,
+                )
+                done += chunk.count
+                writer.put(change, job=job, done=done)
+                if side == "images":
+                    # A saved list goes on with an image that only has another name.
+                    rename_images(writer, {followed[own.content]: own.id for own in new if own.content in followed})
+                total += _counts(chunk, prepared)
+                if progress is not None:
+                    progress(done)
         if sentences is not None and (reason := sentences.keep(writer, pairs.texts.values)) and note is not None:
             note(f"note: a search compares texts by PyTorch, which takes seconds to load; {reason}")
         if finish:
@@ -307,26 +312,28 @@ def ingest(
     return total
 
 
-class _Links:
-    """Finds the pairs of some texts; to look through all of them for each chunk would cost the square of their number.
+def require_readable(model: Model) -> None:
+    """Require a model that reads images and texts, which the workers of a cluster can read as well.
 
     Args:
-        links: (L, 2) rows of images and texts.
+        model: The model.
+
+    Raises:
+        RequirementError: If it reads precomputed features.
     """
+    if any(isinstance(branch.input_spec, FeatureInput) for branch in (model.image, model.text)):
+        raise RequirementError(
+            "a Ray cluster embeds images and texts that its workers read; this model reads precomputed features, a "
+            "file on this machine; leave out the address of the cluster"
+        )
 
-    def __init__(self, links: NDArray[np.int64]) -> None:
-        self.links, texts = links, links[:, 1]
-        in_order = bool((texts[1:] >= texts[:-1]).all())
-        self.order: Any = range(len(links)) if in_order else np.argsort(texts, kind="stable")
 
-    def __call__(self, texts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The (N, 2) pairs of texts, whose rows ascend, in the order of all pairs."""
-        if not len(texts):
-            return self.links[:0]
-        begin = bisect_left(self.order, texts[0], key=lambda row: self.links[row, 1])
-        end = bisect_right(self.order, texts[-1], key=lambda row: self.links[row, 1])
-        found = self.links[np.sort(np.asarray(self.order[begin:end], dtype=np.int64))]
-        return found[np.isin(found[:, 1], texts)]
+def _counts(chunk: Chunk, prepared: Prepared) -> WriteCounts:
+    """What happened to the items of a chunk."""
+    new, amended, side = prepared.new, prepared.amended, chunk.side
+    changed = sum(not _is_touched(chunk.stored[entry.id], entry, side) for entry in amended)
+    unchanged, left_out = len(chunk.rows) - len(new) - changed, chunk.count - len(chunk.rows)
+    return WriteCounts(len(new) - prepared.renamed, changed, unchanged, left_out=left_out, renamed=prepared.renamed)
 
 
 def _is_touched(stored: StoredRow, entry: IndexEntry, side: Side) -> bool:
@@ -355,8 +362,94 @@ class Chunk:
     splits: bool
 
 
-Prepared = tuple[Sequence[IndexEntry], NDArray[np.float32] | None, Sequence[IndexEntry], int]
-"""New entries of a chunk, their (N K D) vectors, entries whose vectors stay; how many of the new ones were renamed."""
+class Prepared(NamedTuple):
+    """What is made of a chunk.
+
+    Attributes:
+        new: New entries.
+        vectors: Their (N K D) vectors; None if there are none.
+        amended: Entries whose vectors stay.
+        renamed: How many of the new ones only have another name.
+        derived: Sentence vectors of new texts.
+    """
+
+    new: Sequence[IndexEntry]
+    vectors: NDArray[np.float32] | None
+    amended: Sequence[IndexEntry]
+    renamed: int
+    derived: Mapping[DerivedSpace, Mapping[str, DerivedRow]]
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Chunk):
+    """A part of a new index, which a worker writes.
+
+    Attributes:
+        key: Of its first item; the others count on.
+        derived_key: Of what is derived of its first item.
+        links: (image id, text id) of its texts.
+    """
+
+    key: int = 0
+    derived_key: int = 0
+    links: Sequence[tuple[str, str]] = ()
+
+    @property
+    def name(self) -> str:
+        """Side and key."""
+        return f"{self.side}-{self.key:012d}"
+
+    def mark(self, root: Path) -> str:
+        """32 hexadecimal digits that change with the items, and with the size and times of their files.
+
+        Args:
+            root: Folder of relative paths.
+
+        Returns:
+            32 hexadecimal digits.
+        """
+        items, digest = self.items, hashlib.blake2b(digest_size=16)
+        about = (__version__, self.key, self.derived_key, items.ids, self.links, items.metadata, list(items.marks))
+        digest.update(repr((*about, items.splits.tolist() if self.splits else ())).encode("utf-8", "surrogatepass"))
+        for value in items.values:
+            if isinstance(value, bytes):
+                digest.update(_digest(value))
+            else:
+                stamp = file_stamp(value, root) if self.side == "images" and value is not None else ""
+                digest.update(repr((value, stamp)).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+class _Links:
+    """The links of a data set, by their texts.
+
+    Args:
+        pairs: The data set.
+    """
+
+    def __init__(self, pairs: Dataset) -> None:
+        self.pairs = pairs
+        texts = pairs.links[:, 1]
+        # Most listings have them in this order already: then nothing is held twice.
+        is_sorted = bool((texts[1:] >= texts[:-1]).all())
+        self._by_text = pairs.links if is_sorted else pairs.links[np.argsort(texts, kind="stable")]
+
+    def of(self, rows: NDArray[np.int64]) -> list[tuple[str, str]]:
+        """(image id, text id) of some texts that stand near to one another.
+
+        Args:
+            rows: Of texts, in their order.
+
+        Returns:
+            The links.
+        """
+        if not len(rows):
+            return []
+        first = bisect_left(self._by_text, rows[0], key=itemgetter(1))  # NumPy's search would copy the column.
+        last = bisect_right(self._by_text, rows[-1], key=itemgetter(1))
+        near = self._by_text[first:last]
+        images, texts = self.pairs.images.ids, self.pairs.texts.ids
+        return [(images[image], texts[text]) for image, text in near[np.isin(near[:, 1], rows)].tolist()]
 
 
 def _absent(
@@ -379,10 +472,12 @@ def _absent(
     return absent
 
 
-def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, set[str]] | None) -> Iterator[Chunk]:
+def _chunks(
+    writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, set[str]] | None, size: int = CHUNK
+) -> Iterator[Chunk]:
     for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
-        for start in range(0, len(items), CHUNK):
-            ids = items.ids[start : start + CHUNK]
+        for start, stop in _pieces(len(items), size):
+            ids = items.ids[start:stop]
             deleted = set[str]()
             if not again:
                 with writer.store.reading() as view:
@@ -391,6 +486,85 @@ def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, 
             rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
             chunk = items.take(rows)
             yield Chunk(side, rows, chunk, len(ids), writer.rows_of(side, chunk.ids), pairs.own_splits)
+
+
+def _pieces(count: int, size: int) -> Iterator[tuple[int, int]]:
+    """The first row and the end of each part; a part lies in one chunk, where batches begin anew."""
+    for chunk in range(0, count, CHUNK):
+        end = min(chunk + CHUNK, count)
+        yield from ((start, min(start + size, end)) for start in range(chunk, end, size))
+
+
+def _parts(pairs: Dataset, size: int) -> Iterator[Part]:
+    """The parts of a new index. Keys are those that one process gives: images, texts, what is derived of texts."""
+    links, images, both = _Links(pairs), len(pairs.images), len(pairs.images) + len(pairs.texts)
+    for side, items, before in zip(SIDES, (pairs.images, pairs.texts), (0, images), strict=True):
+        for start, stop in _pieces(len(items), size):
+            rows = np.arange(start, stop, dtype=np.int64)
+            linked = links.of(rows) if side == "texts" else ()
+            own = items.take(rows)
+            yield Part(side, rows, own, len(rows), {}, pairs.own_splits, before + start + 1, both + start + 1, linked)
+
+
+def _prepared(
+    writer: Writer,
+    embed: _Worker,
+    pairs: Dataset,
+    cluster: Cluster | None,
+    *,
+    again: bool,
+    only: Mapping[Side, set[str]] | None,
+) -> Iterator[tuple[Chunk, Prepared]]:
+    """Each chunk with what is made of it, in their order; on a cluster, each part of a chunk."""
+    if cluster is None:
+        yield from ((chunk, embed(chunk)) for chunk in _chunks(writer, pairs, again=again, only=only, size=CHUNK))
+        return
+    size = _prepare_cluster(cluster, embed, pairs)
+    chunks = _chunks(writer, pairs, again=again, only=only, size=size)
+    yield from cluster.map(_OnCluster(embed), chunks, gpu=embed.on_gpu, ordered=True, size=_bytes_of)
+
+
+def _prepare_cluster(cluster: Cluster, embed: _Worker, pairs: Dataset) -> int:
+    """Require the machines of a cluster; items of a part."""
+    embed.note = None
+    if embed.sentences is not None:
+        embed.sentences = replace(embed.sentences, note=None)
+        # Opened here, so that no machine but this one needs its files.
+        assert embed.sentences.encoder is not None
+    cluster.require_machines(pairs)
+    items = max(len(pairs.images), len(pairs.texts))
+    return min(CHUNK, cluster.size_of_task(items, embed.unit, gpu=embed.on_gpu))
+
+
+def _bytes_of(chunk: Chunk) -> int:
+    return bytes_of(chunk.items.values)
+
+
+def _ingest_parts(
+    writer: Writer,
+    parts: Parts,
+    embed: _Worker,
+    pairs: Dataset,
+    cluster: Cluster,
+    *,
+    job: int,
+    note: Callable[[str], None] | None,
+    progress: Callable[[int], None] | None,
+) -> WriteCounts:
+    """Let the workers of a cluster write a new index, which one change then makes of what they wrote."""
+    written, done, total = list[WrittenPart](), 0, WriteCounts()
+    with parts.driving(_prepare_cluster(cluster, embed, pairs), note) as size:
+        work = _OnCluster(embed, parts)
+        for part, (found, is_new) in cluster.map(work, _parts(pairs, size), gpu=embed.on_gpu, size=_bytes_of):
+            parts.require_driving()
+            written.append(found)
+            done += part.count
+            total += WriteCounts(part.count) if is_new else WriteCounts(unchanged=part.count)
+            if progress is not None:
+                progress(done)
+        writer.add_parts(written, job=job, done=done)
+        parts.remove()
+    return total
 
 
 @dataclass
@@ -402,10 +576,10 @@ class _Worker:
         reading: Items embedded together; threads that read ahead.
         cache: See `ingest`.
         note: See `ingest`.
+        sentences: Of the sentence encoder of the index; None for none.
         store: The index.
         absent: What `_absent` gives, where renamed items keep their vectors.
         verify_files: See `ingest`.
-        pixels: The largest image that is decoded.
     """
 
     model: Model
@@ -413,10 +587,20 @@ class _Worker:
     reading: tuple[int, int]
     cache: OutputCache | None = None
     note: Callable[[str], None] | None = None
+    sentences: SentenceVectors | None = None
     store: Store | None = None
     absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
     verify_files: bool = False
-    pixels: int = field(default_factory=most_pixels)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the model computes on a GPU."""
+        return next(self.model.parameters()).device.type == "cuda"
+
+    @property
+    def unit(self) -> int:
+        """Whole batches of about `UNIT` items: a chunk is embedded in such units, whoever takes how many of them."""
+        return min(CHUNK, self.reading[0] * max(1, UNIT // self.reading[0]))
 
     def __call__(self, chunk: Chunk) -> Prepared:
         side, new, amended = chunk.side, list[int](), list[IndexEntry]()
@@ -443,97 +627,68 @@ class _Worker:
         # The renamed ones came first: back to the order of the items.
         order = np.argsort(np.argsort([name is None for name in former], kind="stable"))
         vectors = np.concatenate(parts)[order] if parts else None
-        return [entries[row] for row in new], vectors, amended, len(renamed)
+        added = [entries[row] for row in new]
+        return Prepared(added, vectors, amended, len(renamed), self._derived(side, added))
 
     def _embed(self, chunk: Chunk, branch: Branch, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of some items of a chunk."""
-        items, reading = chunk.items.take(rows), self.reading
-        embedded = embed_items(
-            self.model, branch, items, self.roots[0], reading=reading, cache=self.cache, note=self.note
-        )
-        return embedded.vectors.float().numpy()
+        step = self._step(branch, len(rows)) if chunk.side == "texts" else len(rows)
+        vectors = []
+        for start in range(0, len(rows), step):
+            items = chunk.items.take(rows[start : start + step])
+            embedded = embed_items(
+                self.model, branch, items, self.roots[0], reading=self.reading, cache=self.cache, note=self.note
+            )
+            vectors.append(embedded.vectors.float().numpy())
+        return np.concatenate(vectors)
+
+    def _derived(self, side: Side, added: Sequence[IndexEntry]) -> dict[DerivedSpace, Mapping[str, DerivedRow]]:
+        """The sentence vectors of new texts."""
+        if self.sentences is None or side != "texts" or not added:
+            return {}
+        step, rows = self._step(self.sentences.encoder.text, len(added)), dict[str, DerivedRow]()
+        for start in range(0, len(added), step):
+            rows |= self.sentences(added[start : start + step])
+        return {"sentences": rows}
+
+    def _step(self, branch: Branch, count: int) -> int:
+        """Texts that are embedded by one call.
+
+        Equal texts of a call are embedded once, and which batch a text is in changes its last bits. Only what the cache
+        keeps is the same in any batch.
+        """
+        is_kept = branch.frozen and (self.cache or user_cache()) is not None
+        return count if is_kept else self.unit
 
 
+@dataclass
 class _OnCluster:
-    """A worker of a Ray cluster: a dictionary of chunks becomes one of what each of them gives, or its error."""
-
-    def __init__(self, stored: Any) -> None:
-        import ray
-
-        self.worker: _Worker = ray.get(stored)
-        limit_pixels(self.worker.pixels / 1_000_000)
-
-    def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, list[Any]]:
-        try:
-            return {"prepared": [self.worker(chunk) for chunk in batch["chunk"]]}
-        except SubtextError as problem:
-            return {"prepared": [problem]}
-
-
-def require_ray(model: Model) -> None:
-    """Require that Ray is installed and the model reads images and texts.
+    """What a worker of a cluster does with a chunk, or with a part that it writes.
 
     Args:
-        model: The model.
-
-    Raises:
-        RequirementError: If Ray is not installed, or the model reads precomputed features.
+        worker: Embeds it.
+        parts: Where it is written; None for a chunk that the process of the command stores.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("ray", "pandas")):
-        raise RequirementError(f"a Ray cluster needs Ray Data; it is not installed; {install_hint('ray')}")
-    if any(isinstance(branch.input_spec, FeatureInput) for branch in (model.image, model.text)):
-        raise RequirementError(
-            "a Ray cluster embeds images and texts that its workers read; this model reads precomputed features, a "
-            "file on this machine; leave out the address of the cluster"
-        )
 
+    worker: _Worker
+    parts: Parts | None = None
 
-def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Prepared]]:
-    """Each chunk with what the workers of a cluster made of it, in order.
-
-    A worker that ends is started again, and its chunk done again.
-
-    Raises:
-        RequirementError: For a cluster that cannot be reached, and what a chunk raises, after those before it.
-    """
-    import ray
-    import ray.data
-
-    begun = not ray.is_initialized()
-    if begun:
+    def __call__(self, chunk: Chunk) -> Any:
+        root = self.worker.roots[0]
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as problem:
-            raise RequirementError(
-                "embedding on a cluster needs one that can be reached: HOST:PORT, auto for the one of this machine, or "
-                f"local to start one; it got {address}: {str(problem).partition('. ')[0]}"
-            ) from problem
-    try:
-        kind = next(worker.model.parameters()).device.type
-        unit = {"num_gpus": 1} if kind == "cuda" else {"num_cpus": 1}
-        most = max(1, min(len(chunks), int(ray.cluster_resources().get("GPU" if kind == "cuda" else "CPU", 1))))
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        context = ray.data.DataContext.get_current().copy()
-        context.execution_options.preserve_order, context.enable_progress_bars = True, False
-        with ray.data.DataContext.current(context):
-            stored = ray.put(worker)  # In scope to the end: a worker that is started again reads it again.
-            rows = ray.data.from_items([{"chunk": chunk} for chunk in chunks], override_num_blocks=len(chunks))
-            rows = rows.map_batches(
-                _OnCluster,
-                fn_constructor_args=(stored,),
-                batch_size=1,
-                compute=ray.data.ActorPoolStrategy(  # All at once: one alone soon has half of a few chunks.
-                    min_size=1, initial_size=most, max_size=most, max_tasks_in_flight_per_actor=2
-                ),
-                **unit,
-            )
-            for chunk, row in zip(chunks, rows.iter_rows(), strict=True):
-                if isinstance(row["prepared"], SubtextError):
-                    raise row["prepared"]
-                yield chunk, row["prepared"]
-    finally:
-        if begun:
-            ray.shutdown()
+            if not isinstance(chunk, Part) or self.parts is None:
+                return self.worker(chunk)
+            mark = chunk.mark(root)
+            if (found := self.parts.finished(chunk.name, mark)) is not None:
+                return found, False
+            made = self.worker(chunk)
+        except DataError as problem:
+            if chunk.side == "images":
+                require_seen(problem, chunk.items.values, root)
+            raise
+        change = Change(chunk.side, made.new, made.vectors, links=chunk.links, derived=made.derived)
+        keys = {"key": chunk.key, "derived_key": chunk.derived_key}
+        return self.parts.write(chunk.name, mark, change, **keys), True
 
 
 CHANGES = "changes"

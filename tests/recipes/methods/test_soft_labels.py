@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import small_training
+import tiny_models
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.scene import Relevance, compose
 from subtext.recipes.methods.soft_labels import soft_labels
-from subtext.recipes.methods.soft_labels.teachers import Alike, LoadedAlike, Soft, Within
+from subtext.recipes.methods.soft_labels.teachers import Alike, LoadedAlike, Soft, Within, text_vectors
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
 from subtext.training.step import StepReader
@@ -193,6 +194,13 @@ def test_teacher_that_nothing_reads_is_not_opened(tmp_path: Path) -> None:
     opened = Alike("nowhere.npz", texts, targets="text").open(data)
     assert opened.images.shape == (12, 0) and opened(np.arange(12), np.arange(24)).shape == (12, 24)
     assert Alike("nowhere.npz", "nowhere.npz", control="flat", within=True).open(data).texts.shape == (24, 0)
+
+
+def test_teacher_embeds_an_item_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher, data = str(tiny_models.bert(tmp_path / "bert")), small_training.pairs(12, captions=2)
+    first = text_vectors(teacher, data)
+    monkeypatch.setattr("transformers.BertModel.forward", None)  # Nothing is left to embed.
+    np.testing.assert_array_equal(text_vectors(teacher, data), first)
 
 
 @pytest.mark.parametrize("control", ["none", "flat"])

@@ -11,6 +11,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -53,7 +54,15 @@ from subtext.api.options import (
 )
 from subtext.data.config import DataConfig
 from subtext.data.objects import Arrays, Rows
-from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, SearchIndexError, Setting
+from subtext.errors import (
+    ArgumentError,
+    DataError,
+    OutputError,
+    RequirementError,
+    SearchIndexError,
+    Setting,
+    SubtextError,
+)
 from subtext.report.progress import each_once, meter, say, with_progress
 from subtext.report.text_table import Report
 from subtext.retrieval.stores.errors import IndexLockedError
@@ -66,11 +75,13 @@ if TYPE_CHECKING:
 
     from subtext.api.embed import EmbeddedDataset
     from subtext.data.changes import Changes
+    from subtext.data.config import Verify
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.data.unchanged import Unchanged
     from subtext.evaluation.compare import Compared
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
+    from subtext.retrieval.cluster import Cluster
     from subtext.retrieval.manifest import EncoderRecord, Manifest
     from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import Side
@@ -244,24 +255,42 @@ def build_index(
         SearchIndexError: If the path INDEX is in use, but not by an interrupted build.
         ArgumentError: For `ray` together with `cache`.
     """
+    from subtext.retrieval.cluster import Cluster
+
+    if ray is not None and cache is not None:
+        raise ArgumentError("a cluster (ray) runs the encoders on its own machines; it got cache, too; leave one out")
+    work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
+    with ExitStack() as stack:
+        cluster = None if ray is None else stack.enter_context(Cluster(ray))
+        return _build(index, work, cluster, text_encoder=text_encoder, cache=cache)
+
+
+def _build(
+    index: str | Path,
+    work: EvaluationSubject,
+    cluster: Cluster | None,
+    *,
+    text_encoder: str | Path | None,
+    cache: str | Path | None,
+) -> IndexChange:
+    """Build an index, in this process or on a cluster."""
+    from subtext.retrieval.build import require_readable
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import create_store, store_class
 
-    work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
     interrupted = interrupted_build(index)
     if interrupted is None:
         store_class(index).require_free(str(index))
     else:
         work = replace(work, sources=_as_first_read(interrupted, work.sources))
-    opened, source = open_source(work, interrupted)
-    if ray is not None:
-        if cache is not None:
-            raise ArgumentError(
-                "a cluster (ray) runs the encoders on its own machines; it got cache, too; leave one out"
-            )
-        from subtext.retrieval.build import require_ray
-
-        require_ray(opened.model)
+        if cluster is not None:
+            # Before the cluster checks all images: nobody else builds it.
+            with interrupted.writing("build") as writer:
+                if (parts := writer.parts) is not None:
+                    parts.require_free(partial(say, quiet=work.quiet))
+    opened, source = open_source(work, interrupted, cluster=cluster)
+    if cluster is not None:
+        require_readable(opened.model)
     if interrupted is not None and [job.source for job in unfinished(interrupted)] != [source]:
         raise SearchIndexError(
             f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
@@ -275,15 +304,17 @@ def build_index(
     complete = False
     try:
         with store.writing("build") as writer:
-            written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
+            written = _ingest(writer, opened, work, verb="build", source=source, cluster=cluster, cache=cache)
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
             refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
             writer.compact_large()
         complete = True
     finally:
-        if not complete and interrupted is None and not sum(store.counts.values()):
-            store.remove()  # Nothing was acknowledged: no empty index is left behind.
+        if not complete and interrupted is None:
+            with suppress(SubtextError):  # What went wrong is said, and not that its storage is gone as well.
+                if store.is_bare:
+                    store.remove()  # Nothing was acknowledged: no empty index is left behind.
     return _change(store, "build", written, problems=opened.pairs.problems)
 
 
@@ -648,7 +679,11 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
 
 
 def open_source(
-    work: EvaluationSubject, store: Store | None = None, known: Unchanged | None = None
+    work: EvaluationSubject,
+    store: Store | None = None,
+    known: Unchanged | None = None,
+    *,
+    cluster: Cluster | None = None,
 ) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
@@ -656,6 +691,7 @@ def open_source(
         work: Model, data and split.
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
         known: The images of that index: where all splits are read, rows that say what it has are passed over.
+        cluster: Decodes the images; None for this process.
 
     Returns:
         The model with its data, and the source as plain data.
@@ -671,7 +707,11 @@ def open_source(
         known.passes = False
     # A part of a data set without splits of its own is drawn of all its rows.
     passing = known if known is not None and work.split == "all" else Unchanged((), Path(), count=0, verify_files=False)
-    verify = True if known is None else known.is_other
+    verify: Verify = True if known is None else known.is_other
+    if cluster is not None:
+        from subtext.retrieval.cluster import ImageCheck
+
+        verify = ImageCheck(cluster, verify)
     opened = open_subject(work, need_pairs=False, verify=verify, unchanged=passing).to_indexable("an index")
     files: list[Any] = [
         branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
@@ -1115,7 +1155,7 @@ def _ingest(
     finish: bool = True,
     only: Mapping[Side, set[str]] | None = None,
     former: Store | None = None,
-    ray: str | None = None,
+    cluster: Cluster | None = None,
     cache: str | Path | None = None,
 ) -> WriteCounts:
     """Put the opened pairs into an index with a meter; the options are those of `ingest`.
@@ -1135,7 +1175,7 @@ def _ingest(
         finish: False leaves the job unfinished.
         only: Ids of each side to add; None for all.
         former: The index that is moved, whose sentence vectors are taken over.
-        ray: Address of the Ray cluster that embeds; None for this process.
+        cluster: The Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
     from subtext.data.languages import foreign_texts
@@ -1165,7 +1205,7 @@ def _ingest(
             note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
             workers=work.workers,
-            ray=ray,
+            cluster=cluster,
             progress=progress,
         )
     reason = keep_text_side(writer, model, pairs.texts.values)

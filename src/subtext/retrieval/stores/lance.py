@@ -93,6 +93,7 @@ from subtext.retrieval.stores.item import (
     side_of,
     vectors_digest,
 )
+from subtext.retrieval.stores.part_notes import PARTS, PartNotes
 from subtext.retrieval.stores.sql import (
     MOST_JOINED,
     ROUND,
@@ -104,7 +105,7 @@ from subtext.retrieval.stores.sql import (
     union,
     with_facet,
 )
-from subtext.retrieval.stores.store import Stats, Store, View, Writer
+from subtext.retrieval.stores.store import Stats, Store, View, Writer, WrittenPart
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems
 from subtext.retrieval.words import bm25, fold, query_words, words
 from subtext.text_helpers import counted, listed
@@ -156,6 +157,7 @@ QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
 _DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).join(("/?", "")) for own in THROUGH))
+_DENIED = ("ACCESS_DENIED", "AccessDenied", "PermissionDenied", "403 Forbidden", "InvalidAccessKeyId")
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
 _STATE |= {"lists": dict, "index": dict, "sums": dict.fromkeys(SUMS, _NUMBER), "seal": str}
@@ -291,6 +293,11 @@ def translated(where: str) -> Iterator[None]:
         if any(reason in str(problem) for reason in ("No space left", "Permission denied", "Read-only")):
             text = f"{where} needs to be written, and cannot be: {brief}; what stood there before still stands"
             raise OutputError(text) from problem
+        if any(sign in str(problem) for sign in _DENIED):
+            raise SearchIndexError(
+                f"{where} needs a credential that may read and write it, and its storage refuses this one: {brief}; "
+                "give another (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS)"
+            ) from problem
         if isinstance(problem, OSError) or any(sign in str(problem) for sign in ("LanceError(IO)", "Not found: ")):
             raise IndexMovedError(
                 f"{where} needs its storage, which cannot be reached, or has been compacted meanwhile: {brief}; no "
@@ -1243,6 +1250,61 @@ Items = dict[tuple[int, str], StateRow]
 """Items by the number of their space and their id."""
 
 
+def item_numbers(side: int, name: str, item: StateRow) -> dict[str, int]:
+    """What an item adds to the numbers of a state.
+
+    Args:
+        side: Number of its space.
+        name: Its id.
+        item: What is stored of it.
+
+    Returns:
+        Name of a number, and of a sum, -> what is added.
+    """
+    entry = item.entry
+    numbers = {SPACES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
+    if side == 0:
+        numbers["image_words"] = len(words(item_words(name, entry.path, entry.metadata)))
+    elif entry.text is not None:
+        numbers |= {"worded": 1, "words": len(words(entry.text))}
+    return {**numbers, "items": _item_sum(entry.digest(side, item.key), item.key)}
+
+
+def item_rows(
+    side: int, name: str, item: StateRow, vectors: NDArray[np.float32], digest: bytes | None = None
+) -> list[dict[str, Any]]:
+    """The rows of an item: one that has its columns and first vector, and one for each further vector.
+
+    Args:
+        side: Number of its space.
+        name: Its id.
+        item: What is stored of it.
+        vectors: (K D), or the first one alone, where the further ones stand in the table already.
+        digest: Of all its vectors; None for that of those given.
+
+    Returns:
+        The columns of each row.
+    """
+    entry = item.entry
+    row = {
+        "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
+        "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
+        "stamp": entry.stamp, "digest": entry.digest(side, item.key),
+        "vectors_digest": vectors_digest(vectors, item.key) if digest is None else digest,
+        vector_column(SPACES[side]): vectors[0], "links": sorted(item.links) if side == 1 else None,
+        **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json)),
+    }  # fmt: skip
+    further = enumerate(vectors[1:], start=1)
+    return [row, *({"kind": FURTHER + side, "key": item.key, "view": view, "vector": own} for view, own in further)]
+
+
+def _count(state: dict[str, Any], numbers: Mapping[str, int], sign: int = 1) -> None:
+    """Add what `item_numbers` gives to a state; -1 takes it away."""
+    for name, more in numbers.items():
+        counted_in = state["sums"] if name == "items" else state
+        counted_in[name] = (counted_in[name] + sign * more) % ROUND
+
+
 @dataclass(eq=False)
 class PendingCommit:
     """The rows that a change writes and deletes, at one version of the table.
@@ -1343,6 +1405,40 @@ class LanceWriter(Writer):
                         writer.delete(side, ids, keep_texts=True, remember=False)
         return Applied({side: len(ids) for side, ids in zip(SIDES, draft.gone, strict=True)}, draft.job)
 
+    @property
+    def parts(self) -> LanceParts:
+        """See `Writer.parts`."""
+        return LanceParts(self.store)
+
+    def add_parts(self, parts: Sequence[WrittenPart], *, job: int, done: int) -> None:
+        """Make what workers wrote into an empty index part of it, in one commit.
+
+        Args:
+            parts: All of them, as `LanceParts.write` returned them.
+            job: Number of the job that they belong to.
+            done: Number of items that the job has processed with them.
+
+        Raises:
+            IndexLockedError: If somebody else has put items in meanwhile.
+            IndexMovedError: If files of them are gone.
+        """
+        fragments = [FragmentMetadata.from_json(json.dumps(own)) for part in parts for own in part["fragments"]]
+        self.parts.require_there(parts)
+
+        def plan(tables: LanceTables) -> PendingCommit:
+            if any(tables.now[space] for space in SPACES):
+                raise IndexLockedError(
+                    f"{self.store.path} was built by somebody else meanwhile; nothing of this was kept; search it, or "
+                    "name another"
+                )
+            state = {**tables.now, **self._counted(tables), "sums": dict(tables.now["sums"])}
+            for part in parts:
+                _count(state, part["numbers"])
+                state["key"] = max(state["key"], part["last"])
+            return PendingCommit(state, job=_noted(state, JobUpdate(job, done=done)), fragments=fragments)
+
+        self.commit(plan)
+
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write fragments without deleted rows, remove old versions and what killed processes left, build the index.
 
@@ -1379,7 +1475,7 @@ class LanceWriter(Writer):
                     # Whoever wrote one of these, and did not commit it before this compaction, cannot do so now. But
                     # an index is committed beside it.
                     old = file["last_modified"] <= datetime.now(UTC) - ABANDONED
-                    leftover = ("data/", "_deletions/", *(("_indices/", HIDDEN) if old else ()))
+                    leftover = ("data/", "_deletions/", *(("_indices/", f"{PARTS}/", HIDDEN) if old else ()))
                     if file["path"].startswith(leftover) and file["path"] not in used:
                         with suppress(FileNotFoundError):
                             filesystem.delete_file(f"{folder}/{file['path']}")
@@ -1749,33 +1845,15 @@ class LanceWriter(Writer):
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
-                    counts = {SPACES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
-                    entry = item.entry
-                    if side == 0:
-                        counts["image_words"] = len(words(item_words(name, entry.path, entry.metadata)))
-                    elif entry.text is not None:
-                        counts |= {"worded": 1, "words": len(words(entry.text))}
-                    for count, more in counts.items():
-                        draft.state[count] = (draft.state[count] + sign * more) % ROUND
-                    more = _item_sum(item.entry.digest(side, item.key), item.key)
-                    draft.state["sums"]["items"] = (draft.state["sums"]["items"] + sign * more) % ROUND
+                    _count(draft.state, item_numbers(side, name, item), sign)
         for side, name in changed:
             if (item := after.get((side, name))) is None:
                 continue
-            entry = item.entry
             if item.key in new:
-                former[item.key] = vectors_digest(new[item.key], item.key), new[item.key][0]
-            digest, first = former[item.key]
-            row = {
-                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
-                "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
-                "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest,
-                vector_column(SPACES[side]): first, "links": sorted(item.links) if side == 1 else None,
-                **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json)),
-            }  # fmt: skip
-            draft.rows.append(row)
-            for view, vector in enumerate(new.get(item.key, [])[1:], start=1):
-                draft.rows.append({"kind": FURTHER + side, "key": item.key, "view": view, "vector": vector})
+                draft.rows += item_rows(side, name, item, new[item.key])
+            else:
+                digest, first = former[item.key]
+                draft.rows += item_rows(side, name, item, first[None], digest)
 
     def _write_deleted(
         self, tables: LanceTables, draft: PendingCommit, again: set[bytes], hashes: Sequence[bytes]
@@ -2288,6 +2366,11 @@ class LanceStore(Store):
             raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
 
     @property
+    def is_bare(self) -> bool:
+        """See `Store.is_bare`."""
+        return super().is_bare and not LanceParts(self).begun
+
+    @property
     def text_side(self) -> Path | None:
         """The folder of its model's text side; None in an object store, where each search would load all of it."""
         return self._text_side_of(self.table)
@@ -2322,6 +2405,178 @@ class LanceStore(Store):
         # More vectors than a store is made with are never read into memory.
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
         return manifest.at(Revision(manifest.identity, state["generation"], state["change"]))
+
+
+class LanceParts:
+    """Rows of a new index that several processes write as fragments; see `store.Parts`.
+
+    Args:
+        store: The index, which is empty.
+    """
+
+    def __init__(self, store: LanceStore) -> None:
+        self.path, self.table, self.identity = store.path, store.table, store.manifest.identity
+        self._opened: LanceStore | None = store
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "table": self.table, "identity": self.identity, "_opened": None}
+
+    @property
+    def _store(self) -> LanceStore:
+        """The index as this process reaches it.
+
+        Raises:
+            SearchIndexError: If it is another one, or there is none.
+        """
+        if self._opened is None:
+            store = LanceStore(self.path)
+            if store.manifest.identity != self.identity or store.table != self.table:
+                raise SearchIndexError(
+                    f"{self.path} is another index for this worker than for the command; every machine needs to reach "
+                    "the same folder or bucket by this address"
+                )
+            self._opened = store
+        return self._opened
+
+    @cached_property
+    def _notes(self) -> PartNotes:
+        filesystem, folder = fs.FileSystem.from_uri(self._store.uri)
+        return PartNotes(filesystem, folder, self.path)
+
+    @contextmanager
+    def driving(self, size: int, note: Callable[[str], None] | None) -> Iterator[int]:
+        """See `store.Parts`.
+
+        Args:
+            size: Items of a part, if this build begins.
+            note: Called with a sentence before it has to wait.
+
+        Yields:
+            The number of items of a part.
+        """
+        with translated(self.path):
+            # Errors of what is done inside the block are not those of the storage.
+            driving = self._notes.driving(size, note)
+            size = driving.__enter__()
+        try:
+            yield size
+        finally:
+            driving.__exit__(None, None, None)
+
+    def require_free(self, note: Callable[[str], None] | None) -> None:
+        """See `store.Parts`.
+
+        Args:
+            note: Called with a sentence before it has to wait.
+        """
+        with translated(self.path):
+            self._notes.require_free(note)
+
+    def require_driving(self) -> None:
+        """See `store.Parts`."""
+        with translated(self.path):
+            self._notes.require_driving()
+
+    @property
+    def begun(self) -> bool:
+        """Whether a build has left parts, or goes on."""
+        with translated(self.path):
+            return self._notes.begun
+
+    def remove(self) -> None:
+        """Remove the notes on parts."""
+        with translated(self.path):
+            self._notes.remove()
+
+    def finished(self, name: str, mark: str) -> WrittenPart | None:
+        """See `store.Parts`.
+
+        Args:
+            name: Of the part.
+            mark: Of all that it was made of.
+
+        Returns:
+            The part; None if there is none, if it was made of something else, or if its rows are gone.
+        """
+        with translated(self.path):
+            part = self._notes.read(name)
+            if part is None or part.get("mark") != mark:
+                return None
+            found = self._notes.filesystem.get_file_info([f"{self._notes.folder}/{file}" for file in _files_of(part)])
+            return part if all(info.is_file for info in found) else None
+
+    def write(self, name: str, mark: str, change: Change, *, key: int, derived_key: int) -> WrittenPart:
+        """See `store.Parts`.
+
+        Args:
+            name: Of the part.
+            mark: Of all that it is made of.
+            change: Entries, vectors, links and derived rows.
+            key: Of the first entry; the others count on.
+            derived_key: Of what is derived of the first entry.
+
+        Returns:
+            The part.
+        """
+        manifest, side = self._store.manifest, SIDES.index(change.side)
+        vectors = change.checked_vectors(manifest.views[change.side], manifest.width)
+        require_storable(change.entries)
+        links: dict[str, set[str]] = {}
+        for image, text in change.links:
+            links.setdefault(text, set()).add(image)
+        numbers: Counter[str] = Counter()
+        rows, last = list[dict[str, Any]](), 0
+
+        def add(number: int, name: str, item: StateRow, own: NDArray[np.float32]) -> None:
+            nonlocal last
+            rows.extend(item_rows(number, name, item, own))
+            numbers.update(item_numbers(number, name, item))
+            last = max(last, item.key)
+
+        keys = {entry.id: key + row for row, entry in enumerate(change.entries)}
+        for entry, own in zip(change.entries, vectors, strict=True):
+            add(side, entry.id, StateRow(keys[entry.id], entry, frozenset(links.get(entry.id, ()))), own)
+        for space, derived in change.derived.items():
+            for entry_id, row in derived.items():
+                item = StateRow(derived_key + keys[entry_id] - key, row.entry(entry_id, keys[entry_id]))
+                add(SPACES.index(space), entry_id, item, row.vector[None])
+        with translated(self.path):
+            columns = columns_of(manifest)
+            table = pa.Table.from_pylist(rows, schema=columns)
+            fragments = write_fragments(table, self._store.latest().dataset, columns) if rows else []
+            part = {
+                "mark": mark,
+                "fragments": [fragment.to_json() for fragment in fragments],
+                "numbers": dict(numbers),
+                "last": last,
+            }
+            self._notes.write(name, part)
+        return part
+
+    def require_there(self, parts: Sequence[WrittenPart]) -> None:
+        """Require that the files of parts lie where this process looks for them.
+
+        Args:
+            parts: The parts.
+
+        Raises:
+            IndexMovedError: If one is missing: the disks of two machines may have the same path.
+        """
+        with translated(self.path):
+            filesystem, folder = self._notes.filesystem, self._notes.folder
+            there = {f"data/{info.base_name}" for info in filesystem.get_file_info(fs.FileSelector(f"{folder}/data"))}
+        missing = [file for part in parts for file in _files_of(part) if file not in there]
+        if missing:
+            raise IndexMovedError(
+                f"{self.path} needs the rows that workers wrote, {counted(len(missing), 'file')} of which "
+                f"{'is' if len(missing) == 1 else 'are'} not there: a compaction has removed them, or the folder is "
+                "another disk on a worker's machine; let every machine reach the same folder, and do it again"
+            )
+
+
+def _files_of(part: WrittenPart) -> list[str]:
+    """The files of a part, from the folder of the table."""
+    return [f"data/{file['path']}" for fragment in part["fragments"] for file in fragment["files"]]
 
 
 def place(location: str, table: str = TABLE) -> str:

@@ -13,11 +13,11 @@ folder, `postgresql://user@host/database?index=library` an index in PostgreSQL, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -551,6 +551,84 @@ def sorted_owners(space: DerivedSpace, contents: Sequence[tuple[int, bytes]]) ->
     return owners[order], np.array([key for key, _ in contents], dtype=np.int64)[order], farthest[order]
 
 
+WrittenPart = Mapping[str, Any]
+"""What a worker wrote, as plain data: "mark", "fragments", and what they add to the "numbers" of the index."""
+
+
+class Parts(Protocol):
+    """Rows of a new index that several processes write, each a part of them, before one change makes them an index.
+
+    It travels to the workers. What they wrote is noted beside the index, so that nothing is written twice.
+    """
+
+    def driving(self, size: int, note: Callable[[str], None] | None) -> AbstractContextManager[int]:
+        """Keep others from building this index meanwhile.
+
+        Args:
+            size: Items of a part, if this build begins.
+            note: Called with a sentence before it has to wait.
+
+        Returns:
+            A context manager; it gives the number of items of a part, which an interrupted build has chosen.
+
+        Raises:
+            IndexLockedError: If another process builds it.
+        """
+
+    def require_free(self, note: Callable[[str], None] | None) -> None:
+        """Require that no other process builds this index.
+
+        Args:
+            note: Called with a sentence before it has to wait.
+
+        Raises:
+            IndexLockedError: If one does.
+        """
+
+    def require_driving(self) -> None:
+        """Require that no other process has taken over.
+
+        Raises:
+            IndexLockedError: If one has.
+        """
+
+    def finished(self, name: str, mark: str) -> WrittenPart | None:
+        """A part that was written before.
+
+        Args:
+            name: Of the part.
+            mark: Of all that it was made of.
+
+        Returns:
+            The part; None if there is none, if it was made of something else, or if its rows are gone.
+        """
+
+    def write(self, name: str, mark: str, change: Change, *, key: int, derived_key: int) -> WrittenPart:
+        """Write the rows of items, and note them.
+
+        Args:
+            name: Of the part.
+            mark: Of all that it is made of.
+            change: Entries, vectors, links and derived rows.
+            key: Of the first entry; the others count on.
+            derived_key: Of what is derived of the first entry.
+
+        Returns:
+            The part.
+
+        Raises:
+            SearchIndexError: If the index cannot be reached from here, or is another.
+            OutputError: If it cannot be written.
+        """
+
+    @property
+    def begun(self) -> bool:
+        """Whether a build has left parts, or goes on."""
+
+    def remove(self) -> None:
+        """Remove the notes on parts."""
+
+
 class Writer(ABC):
     """Changes an index; `Store.writing` makes it.
 
@@ -600,6 +678,24 @@ class Writer(ABC):
         Returns:
             Sentences that say what was done.
         """
+
+    @property
+    def parts(self) -> Parts | None:
+        """Where the workers of a cluster write rows themselves; None where the process of the command writes."""
+        return None
+
+    def add_parts(self, parts: Sequence[WrittenPart], *, job: int, done: int) -> None:
+        """Make what workers wrote into an empty index part of it, in one change.
+
+        Args:
+            parts: All of them, as `Parts.write` returned them.
+            job: Number of the job that they belong to.
+            done: Number of items that the job has processed with them.
+
+        Raises:
+            RequirementError: If the store has no such parts.
+        """
+        raise RequirementError(f"{self.store.path} lies in a store that takes no parts of workers; it got {len(parts)}")
 
     def put(self, change: Change, *, job: int | None = None, done: int = 0) -> None:
         """Put items in; items with an id of the index replace those. An empty change is not made.
@@ -977,6 +1073,11 @@ class Store(ABC):
         """Images and texts in the index."""
         with self.reading() as view:
             return dict(view.counts)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it has no item, and an interrupted build has left none of its work."""
+        return not sum(self.counts.values())
 
     @property
     def bytes(self) -> int:

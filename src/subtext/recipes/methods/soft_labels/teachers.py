@@ -372,5 +372,6 @@ def _features(teacher: str, side: Literal["image", "text"] = "image") -> Feature
 def _embedded(side: Side, items: Items, root: Path) -> Float[np.ndarray, "n d"]:
     """The pooled vectors of a frozen encoder, from the user's cache where they are in it."""
     branch = Branch(side.input_spec, side.encoder.requires_grad_(False), Passthrough())
+    branch.frozen = True
     embedded = embed_items(Model(branch, branch, Cosine()), branch, items, root)
     return np.asarray(embedded.vectors[:, 0].float().numpy())
