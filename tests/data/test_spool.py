@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def test_columns_in_a_file_are_lists() -> None:
     names = Column(records, lambda record: record[0])
     odd = names.take(np.arange(1, 10_000, 2))
     assert names[2:4] == ["n2", "n3"] and odd[-1] == "n9999" and odd.take(np.array([2, 0]))[:] == ["n5", "n1"]
+    assert copy(odd) == list(odd), "another process gets a list"
     assert odd.changed({1: "other"})[:3] == ["n1", "other", "n5"] and list(odd)[:2] == ["n1", "n3"]
 
 

@@ -245,6 +245,10 @@ class Column(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
 
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
+        """Another process gets a list."""
+        return list, (list(self),)
+
     def take(self, rows: NDArray[np.int64], known: dict[int, NDArray[np.int64]] | None = None) -> Column:
         """Select rows, which stay in the file.
 

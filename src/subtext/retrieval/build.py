@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -444,11 +445,8 @@ class _Links:
         """
         if not len(rows):
             return []
-        # A column of an array is copied by `searchsorted`, at each call.
-        first, last = (
-            bisect_left(range(len(self._by_text)), bound, key=lambda row: self._by_text[row, 1])
-            for bound in (rows[0], rows[-1] + 1)
-        )
+        first = bisect_left(self._by_text, rows[0], key=itemgetter(1))  # NumPy's search would copy the column.
+        last = bisect_right(self._by_text, rows[-1], key=itemgetter(1))
         near = self._by_text[first:last]
         images, texts = self.pairs.images.ids, self.pairs.texts.ids
         return [(images[image], texts[text]) for image, text in near[np.isin(near[:, 1], rows)].tolist()]
