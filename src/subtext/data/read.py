@@ -693,7 +693,7 @@ def _check_images(
         if callable(verify):
             skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
         rows = np.setdiff1d(np.arange(len(images)), np.fromiter(skipped, np.int64, len(skipped)))
-        if isinstance(verify, Decoder):
+        if isinstance(verify, ImageDecoder):
             undecodable, notes = verify.decode(dataset, rows, progress)
         else:
             undecodable, notes = decoded_images(images, root, rows, progress)
@@ -782,7 +782,7 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
 
 
 @runtime_checkable
-class Decoder(Protocol):
+class ImageDecoder(Protocol):
     """Decodes the images of a data set elsewhere; called, it says which ones, as any `verify` that is a function."""
 
     def __call__(self, value: str | bytes, root: Path) -> bool:
