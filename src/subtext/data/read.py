@@ -808,7 +808,7 @@ def _check_images(
             for chosen in np.flatnonzero(wanted):
                 wanted[chosen] = verify(cast(str | bytes, values[int(chosen)]), root)
         rows = np.flatnonzero(wanted)
-        if isinstance(verify, Decoder):
+        if isinstance(verify, ImageDecoder):
             undecodable, notes = verify.decode(dataset, rows, progress)
         else:
             undecodable, notes = decoded_images(images, root, rows, progress)
@@ -897,7 +897,7 @@ def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -
 
 
 @runtime_checkable
-class Decoder(Protocol):
+class ImageDecoder(Protocol):
     """Decodes the images of a data set elsewhere; called, it says which ones, as any `verify` that is a function."""
 
     def __call__(self, value: str | bytes, root: Path) -> bool:

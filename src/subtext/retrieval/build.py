@@ -50,7 +50,7 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     machine_of,
 )
-from subtext.retrieval.stores.store import Parts, Store, View, Writer, WrittenPart
+from subtext.retrieval.stores.store import IndexParts, Store, View, Writer, WrittenPart
 from subtext.version import __version__
 
 CHUNK = 2048
@@ -328,7 +328,7 @@ def require_readable(model: Model) -> None:
         )
 
 
-def _counts(chunk: Chunk, prepared: Prepared) -> WriteCounts:
+def _counts(chunk: Chunk, prepared: EmbeddedChunk) -> WriteCounts:
     """What happened to the items of a chunk."""
     new, amended, side = prepared.new, prepared.amended, chunk.side
     changed = sum(not _is_touched(chunk.stored[entry.id], entry, side) for entry in amended)
@@ -362,7 +362,7 @@ class Chunk:
     splits: bool
 
 
-class Prepared(NamedTuple):
+class EmbeddedChunk(NamedTuple):
     """What is made of a chunk.
 
     Attributes:
@@ -381,7 +381,7 @@ class Prepared(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Part(Chunk):
+class IndexPart(Chunk):
     """A part of a new index, which a worker writes.
 
     Attributes:
@@ -495,7 +495,7 @@ def _pieces(count: int, size: int) -> Iterator[tuple[int, int]]:
         yield from ((start, min(start + size, end)) for start in range(chunk, end, size))
 
 
-def _parts(pairs: Dataset, size: int) -> Iterator[Part]:
+def _parts(pairs: Dataset, size: int) -> Iterator[IndexPart]:
     """The parts of a new index. Keys are those that one process gives: images, texts, what is derived of texts."""
     links, images, both = _Links(pairs), len(pairs.images), len(pairs.images) + len(pairs.texts)
     for side, items, before in zip(SIDES, (pairs.images, pairs.texts), (0, images), strict=True):
@@ -503,7 +503,9 @@ def _parts(pairs: Dataset, size: int) -> Iterator[Part]:
             rows = np.arange(start, stop, dtype=np.int64)
             linked = links.of(rows) if side == "texts" else ()
             own = items.take(rows)
-            yield Part(side, rows, own, len(rows), {}, pairs.own_splits, before + start + 1, both + start + 1, linked)
+            yield IndexPart(
+                side, rows, own, len(rows), {}, pairs.own_splits, before + start + 1, both + start + 1, linked
+            )
 
 
 def _prepared(
@@ -514,7 +516,7 @@ def _prepared(
     *,
     again: bool,
     only: Mapping[Side, set[str]] | None,
-) -> Iterator[tuple[Chunk, Prepared]]:
+) -> Iterator[tuple[Chunk, EmbeddedChunk]]:
     """Each chunk with what is made of it, in their order; on a cluster, each part of a chunk."""
     if cluster is None:
         yield from ((chunk, embed(chunk)) for chunk in _chunks(writer, pairs, again=again, only=only, size=CHUNK))
@@ -542,7 +544,7 @@ def _bytes_of(chunk: Chunk) -> int:
 
 def _ingest_parts(
     writer: Writer,
-    parts: Parts,
+    parts: IndexParts,
     embed: _Worker,
     pairs: Dataset,
     cluster: Cluster,
@@ -603,7 +605,7 @@ class _Worker:
         """Whole batches of about `UNIT` items: a chunk is embedded in such units, whoever takes how many of them."""
         return min(CHUNK, self.reading[0] * max(1, UNIT // self.reading[0]))
 
-    def __call__(self, chunk: Chunk) -> Prepared:
+    def __call__(self, chunk: Chunk) -> EmbeddedChunk:
         side, new, amended = chunk.side, list[int](), list[IndexEntry]()
         branch = self.model.image if side == "images" else self.model.text
         entries = _entries(chunk, branch.input_spec, *self.roots, verify_files=self.verify_files)
@@ -629,7 +631,7 @@ class _Worker:
         order = np.argsort(np.argsort([name is None for name in former], kind="stable"))
         vectors = np.concatenate(parts)[order] if parts else None
         added = [entries[row] for row in new]
-        return Prepared(added, vectors, amended, len(renamed), self._derived(side, added))
+        return EmbeddedChunk(added, vectors, amended, len(renamed), self._derived(side, added))
 
     def _embed(self, chunk: Chunk, branch: Branch, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of some items of a chunk."""
@@ -672,12 +674,12 @@ class _OnCluster:
     """
 
     worker: _Worker
-    parts: Parts | None = None
+    parts: IndexParts | None = None
 
     def __call__(self, chunk: Chunk) -> Any:
         root = self.worker.roots[0]
         try:
-            if not isinstance(chunk, Part) or self.parts is None:
+            if not isinstance(chunk, IndexPart) or self.parts is None:
                 return self.worker(chunk)
             mark = chunk.mark(root)
             if (found := self.parts.finished(chunk.name, mark)) is not None:

@@ -2560,7 +2560,7 @@ class LanceStore(Store):
 
 
 class LanceParts:
-    """Rows of a new index that several processes write as fragments; see `store.Parts`.
+    """Rows of a new index that several processes write as fragments; see `store.IndexParts`.
 
     Args:
         store: The index, which is empty.
@@ -2599,7 +2599,7 @@ class LanceParts:
 
     @contextmanager
     def driving(self, size: int, note: Callable[[str], None] | None) -> Iterator[int]:
-        """See `store.Parts`.
+        """See `store.IndexParts`.
 
         Args:
             size: Items of a part, if this build begins.
@@ -2618,7 +2618,7 @@ class LanceParts:
             driving.__exit__(None, None, None)
 
     def require_free(self, note: Callable[[str], None] | None) -> None:
-        """See `store.Parts`.
+        """See `store.IndexParts`.
 
         Args:
             note: Called with a sentence before it has to wait.
@@ -2627,7 +2627,7 @@ class LanceParts:
             self._notes.require_free(note)
 
     def require_driving(self) -> None:
-        """See `store.Parts`."""
+        """See `store.IndexParts`."""
         with translated(self.path):
             self._notes.require_driving()
 
@@ -2663,7 +2663,7 @@ class LanceParts:
         return hashlib.blake2b(json.dumps([mark, self._fields]).encode(), digest_size=16).hexdigest()
 
     def finished(self, name: str, mark: str) -> WrittenPart | None:
-        """See `store.Parts`.
+        """See `store.IndexParts`.
 
         Args:
             name: Of the part.
@@ -2680,7 +2680,7 @@ class LanceParts:
             return part if all(info.is_file for info in found) else None
 
     def write(self, name: str, mark: str, change: Change, *, key: int, derived_key: int) -> WrittenPart:
-        """See `store.Parts`.
+        """See `store.IndexParts`.
 
         Args:
             name: Of the part.

@@ -581,7 +581,7 @@ WrittenPart = Mapping[str, Any]
 
 
 @runtime_checkable
-class Parts(Protocol):
+class IndexParts(Protocol):
     """Rows of a new index that several processes write, each a part of them, before one change makes them an index.
 
     It travels to the workers. What they wrote is noted beside the index, so that nothing is written twice.
@@ -716,7 +716,7 @@ class Writer(ABC):
         """
 
     @property
-    def parts(self) -> Parts | None:
+    def parts(self) -> IndexParts | None:
         """Where the workers of a cluster write rows themselves; None where the process of the command writes."""
         return None
 
@@ -724,8 +724,8 @@ class Writer(ABC):
         """Make what workers wrote into an empty index part of it, in one change.
 
         Args:
-            parts: All of them, as `Parts.write` returned them.
-            fields: As `Parts.choose_columns` returned them.
+            parts: All of them, as `IndexParts.write` returned them.
+            fields: As `IndexParts.choose_columns` returned them.
             job: Number of the job that they belong to.
             done: Number of items that the job has processed with them.
 
