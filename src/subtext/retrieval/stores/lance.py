@@ -788,8 +788,9 @@ class LanceVectors:
 
     def _selected(self, among: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
         """`positions` of items that a filter has just given; None where other items are asked, or several vectors."""
-        known = self.tables.cache.get(f"selected {self.side}", ()) if among is not None and self.views == 1 else ()
-        for keys, rows in known:
+        if among is None or self.views > 1:
+            return None
+        for keys, rows in self.tables.cache.get(f"selected {self.side}", ()):
             places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
             if len(keys) and (keys[places] == among).all():
                 return keys[places], rows[places]
@@ -1867,15 +1868,15 @@ class LanceWriter(Writer):
             draft.where.append(where)
         for start in range(0, len(removed), CHUNK):
             draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
-        fields, values = Fields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
+        fields, found = Fields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
                     counts = {SPACES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
                     entry = item.entry
                     own = facets(json.loads(entry.metadata_json))
-                    values[side, name] = own, grouped(own) if side < len(SIDES) else {}
-                    fields.count(side, values[side, name][1], sign)
+                    found[side, name] = own, grouped(own) if side < len(SIDES) else {}
+                    fields.count(side, found[side, name][1], sign)
                     if side == 0:
                         counts["image_words"] = len(words(item_words(name, entry.path, entry.metadata)))
                     elif entry.text is not None:
@@ -1897,8 +1898,8 @@ class LanceWriter(Writer):
                 "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
                 "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest,
                 vector_column(SPACES[side]): first, "links": sorted(item.links) if side == 1 else None,
-                **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json), values[side, name][0]),
-                **(fields.columns(side, values[side, name][1]) if side < len(SIDES) else {}),
+                **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json), found[side, name][0]),
+                **(fields.columns(side, found[side, name][1]) if side < len(SIDES) else {}),
             }  # fmt: skip
             draft.rows.append(row)
             for view, vector in enumerate(new.get(item.key, [])[1:], start=1):

@@ -454,7 +454,7 @@ class Fields:
         name = condition.field + DATE
         field, filters = self._field(side, "date", name), list[Filter]()
         tests = interval_tests(test, interval, certain=condition.certain)
-        limits = [(*end.split(), int(text) - END) for end, text in tests.items()]
+        limits = [(end.split()[0], end.split()[1], int(text) - END) for end, text in tests.items()]
         own = " AND ".join(f"{end}_{field.column} {sign} {limit}" for end, sign, limit in limits)
         if limits == [("last", ">=", -END)]:
             own = f"last_{field.column} IS NOT NULL"
