@@ -106,8 +106,8 @@ from subtext.retrieval.stores.item import (
 )
 from subtext.retrieval.stores.lance_fields import (
     LISTED,
-    Fields,
     Filter,
+    TypedFields,
     Values,
     columns as typed_columns,
     grouped,
@@ -156,7 +156,7 @@ SINGLE = 2**15
 INDEXES = {"vector": "vectors", "sentence": "sentences"}
 """Column of vectors -> name of its index."""
 SCALARS = {"kind": "BITMAP", "key": "BTREE", "id": "BTREE", "links": "LABEL_LIST"}
-"""Column -> Lance's index of it, where vectors have one; see `Fields.indexes`."""
+"""Column -> Lance's index of it, where vectors have one; see `TypedFields.indexes`."""
 REMEMBERED = 64
 """Changes that the state names."""
 RECENT = 8
@@ -253,7 +253,7 @@ def used_columns(manifest: Manifest, state: Mapping[str, Any]) -> pa.Schema:
     Returns:
         The columns with their types.
     """
-    every, used = columns_of(manifest), set(Fields(state).used())
+    every, used = columns_of(manifest), set(TypedFields(state).used())
     unused = typed_columns().keys() - used
     return pa.schema([column for column in every if column.name not in unused])
 
@@ -329,7 +329,7 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
         "index": now["index"] == {} or _is(now["index"], _INDEX),
         "jobs": all(map(_is_job, now["jobs"])),
         # The table of an earlier model has lost its rows, and leads to the one in use.
-        "fields": len(now["fields"]) <= LISTED and all(map(Fields.is_valid, now["fields"])),
+        "fields": len(now["fields"]) <= LISTED and all(map(TypedFields.is_valid, now["fields"])),
         "unlisted": len(now["unlisted"]) == len(SIDES) and all(_is(own, _NUMBER) for own in now["unlisted"]),
         "images and texts": now.get("moved") or sum(now[space] for space in SPACES) <= rows,
     }
@@ -393,9 +393,9 @@ class LanceTables(Tables):
         return bool(own and changes) and (own[-1] in changes or changes[-1] in own)
 
     @cached_property
-    def fields(self) -> Fields:
+    def fields(self) -> TypedFields:
         """The fields of the metadata, and their columns."""
-        return Fields(self.now)
+        return TypedFields(self.now)
 
     def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
         """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner.
@@ -1868,7 +1868,7 @@ class LanceWriter(Writer):
             draft.where.append(where)
         for start in range(0, len(removed), CHUNK):
             draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
-        fields, found = Fields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
+        fields, found = TypedFields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
