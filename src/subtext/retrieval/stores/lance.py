@@ -106,8 +106,8 @@ from subtext.retrieval.stores.item import (
 )
 from subtext.retrieval.stores.lance_fields import (
     LISTED,
-    Fields,
     Filter,
+    TypedFields,
     Values,
     columns as typed_columns,
     grouped,
@@ -157,7 +157,7 @@ SINGLE = 2**15
 INDEXES = {"vector": "vectors", "sentence": "sentences"}
 """Column of vectors -> name of its index."""
 SCALARS = {"kind": "BITMAP", "key": "BTREE", "id": "BTREE", "links": "LABEL_LIST"}
-"""Column -> Lance's index of it, where vectors have one; see `Fields.indexes`."""
+"""Column -> Lance's index of it, where vectors have one; see `TypedFields.indexes`."""
 REMEMBERED = 64
 """Changes that the state names."""
 RECENT = 8
@@ -255,7 +255,7 @@ def used_columns(manifest: Manifest, state: Mapping[str, Any]) -> pa.Schema:
     Returns:
         The columns with their types.
     """
-    every, used = columns_of(manifest), set(Fields(state).used())
+    every, used = columns_of(manifest), set(TypedFields(state).used())
     unused = typed_columns().keys() - used
     return pa.schema([column for column in every if column.name not in unused])
 
@@ -336,7 +336,7 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
         "index": now["index"] == {} or _is(now["index"], _INDEX),
         "jobs": all(map(_is_job, now["jobs"])),
         # The table of an earlier model has lost its rows, and leads to the one in use.
-        "fields": len(now["fields"]) <= LISTED and all(map(Fields.is_valid, now["fields"])),
+        "fields": len(now["fields"]) <= LISTED and all(map(TypedFields.is_valid, now["fields"])),
         "unlisted": len(now["unlisted"]) == len(SIDES) and all(_is(own, _NUMBER) for own in now["unlisted"]),
         "images and texts": now.get("moved") or sum(now[space] for space in SPACES) <= rows,
     }
@@ -400,9 +400,9 @@ class LanceTables(Tables):
         return bool(own and changes) and (own[-1] in changes or changes[-1] in own)
 
     @cached_property
-    def fields(self) -> Fields:
+    def fields(self) -> TypedFields:
         """The fields of the metadata, and their columns."""
-        return Fields(self.now)
+        return TypedFields(self.now)
 
     def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
         """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner.
@@ -1408,7 +1408,7 @@ def item_rows(
     name: str,
     item: StateRow,
     vectors: NDArray[np.float32],
-    fields: Fields,
+    fields: TypedFields,
     values: tuple[set[Facet], Values],
     digest: bytes | None = None,
 ) -> list[dict[str, Any]]:
@@ -1988,22 +1988,22 @@ class LanceWriter(Writer):
             draft.where.append(where)
         for start in range(0, len(removed), CHUNK):
             draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
-        fields, values = Fields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
+        fields, found = TypedFields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
-                    values[side, name] = item_values(side, item)
-                    fields.count(side, values[side, name][1], sign)
+                    found[side, name] = item_values(side, item)
+                    fields.count(side, found[side, name][1], sign)
                     _count(draft.state, item_numbers(side, name, item), sign)
         draft.state |= fields.as_state()
         for side, name in changed:
             if (item := after.get((side, name))) is None:
                 continue
             if item.key in new:
-                draft.rows += item_rows(side, name, item, new[item.key], fields, values[side, name])
+                draft.rows += item_rows(side, name, item, new[item.key], fields, found[side, name])
             else:
                 digest, first = former[item.key]
-                draft.rows += item_rows(side, name, item, first[None], fields, values[side, name], digest)
+                draft.rows += item_rows(side, name, item, first[None], fields, found[side, name], digest)
 
     def _write_deleted(
         self, tables: LanceTables, draft: PendingCommit, again: set[bytes], hashes: Sequence[bytes]
@@ -2651,7 +2651,7 @@ class LanceParts:
         Returns:
             The fields with their columns and counts, as the state of the index has them.
         """
-        fields = Fields({"fields": [], "unlisted": [0, 0]})
+        fields = TypedFields({"fields": [], "unlisted": [0, 0]})
         for side, own in metadata:
             number = SIDES.index(side)
             fields.count(number, item_values(number, StateRow(0, IndexEntry("", b"", metadata=own)))[1])
@@ -2699,7 +2699,7 @@ class LanceParts:
         for image, text in change.links:
             links.setdefault(text, set()).add(image)
         numbers: Counter[str] = Counter()
-        rows, last, fields = list[dict[str, Any]](), 0, Fields(self._fields)
+        rows, last, fields = list[dict[str, Any]](), 0, TypedFields(self._fields)
 
         def add(number: int, name: str, item: StateRow, own: NDArray[np.float32]) -> None:
             nonlocal last

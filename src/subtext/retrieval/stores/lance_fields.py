@@ -173,7 +173,7 @@ def _label(*parts: Any) -> str:
 
 
 @dataclass
-class Field:
+class TypedField:
     """What the state knows of a field of a side, and of a kind of its values.
 
     Attributes:
@@ -198,7 +198,7 @@ class Field:
         return LABELS if self.list_column < 0 else f"list_{self.list_column}"
 
 
-class Fields:
+class TypedFields:
     """The fields of an index: their columns, and how many items have them. A change counts in a copy.
 
     Args:
@@ -210,7 +210,7 @@ class Fields:
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        self.known = {(side, kind, name): Field(*numbers) for side, kind, name, *numbers in state["fields"]}
+        self.known = {(side, kind, name): TypedField(*numbers) for side, kind, name, *numbers in state["fields"]}
         self.unlisted = list(state["unlisted"])
 
     @staticmethod
@@ -273,7 +273,7 @@ class Fields:
                 continue
             if field is None:
                 taken = {other.column for (_, of, _), other in self.known.items() if of == kind}
-                field = self.known[side, kind, name] = Field(_free(kind, taken))
+                field = self.known[side, kind, name] = TypedField(_free(kind, taken))
             field.items += sign
             if not self._is_single(field, own):
                 field.in_lists += sign
@@ -321,7 +321,7 @@ class Fields:
         }
         return Counter(counts) + Counter({("", "", ""): self.unlisted[side]})
 
-    def _is_single(self, field: Field, values: Sequence[str | int | float]) -> bool:
+    def _is_single(self, field: TypedField, values: Sequence[str | int | float]) -> bool:
         """Whether the typed column of a field holds the values of an item."""
         return field.column >= 0 and _is_held(values)
 
@@ -484,11 +484,11 @@ class Fields:
             return f"{field.list_name} IS NOT NULL"
         return f"array_has_any({LABELS}, [{literal(_label(side, kind, name))}])"
 
-    def _field(self, side: int, kind: str, name: str) -> Field:
+    def _field(self, side: int, kind: str, name: str) -> TypedField:
         return self.known.get((side, kind, name)) or replace(_UNKNOWN, in_lists=self.unlisted[side])
 
 
-_UNKNOWN = Field(list_column=-1)
+_UNKNOWN = TypedField(list_column=-1)
 """A field that the state does not know."""
 
 
