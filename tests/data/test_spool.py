@@ -17,7 +17,7 @@ from subtext.data import folders, spool
 from subtext.data.dataset import Dataset, RowIssue, alike, summarise
 from subtext.data.folders import Folders, Names, families, iter_files, survey
 from subtext.data.read import read
-from subtext.data.spool import Column, Spool, Table
+from subtext.data.spool import Column, RowFinder, Spool
 from subtext.data.unchanged import Unchanged
 
 
@@ -45,7 +45,7 @@ def test_records_come_back_as_they_were_put(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "_part", lambda key: hash(key) % 7)
-    names, table = [f"n{number}" for number in range(300)], Table()
+    names, table = [f"n{number}" for number in range(300)], RowFinder()
     for row, name in enumerate(names):
         assert table.find(name, lambda row, name=name: names[row] == name) is None
         table.add(name, row)

@@ -25,7 +25,7 @@ from subtext.data.folders import IMAGES, as_listed, families, plain_name, suffix
 from subtext.data.image_files import image_exists
 from subtext.data.rows import Row, Source
 from subtext.data.sidecars import NearSidecars
-from subtext.data.spool import Table
+from subtext.data.spool import RowFinder
 from subtext.text_helpers import counted, listed
 
 _ABSOLUTE = re.compile(r"/|[a-z]:/|//", re.IGNORECASE)
@@ -141,7 +141,7 @@ class _Join:
     def __init__(self, source: Source, embedded: bool, finder: Finder) -> None:
         self.source, self.embedded, self.finder = source, embedded, finder
         self.found: list[tuple[str, str]] = []
-        self._hashes, self._named, self.lost = array("q"), Table(), False
+        self._hashes, self._named, self.lost = array("q"), RowFinder(), False
         self.filled, self.differing = Counter[str](), Counter[str]()
         self.columns: dict[str, str] = {}
         self.example = ""

@@ -39,7 +39,7 @@ from subtext.data.rows import (
     parse_columns,
     rows_of,
 )
-from subtext.data.spool import Column, Spool, Table, changed, taken
+from subtext.data.spool import Column, RowFinder, Spool, changed, taken
 from subtext.data.unchanged import ReadAgain, Unchanged
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
@@ -411,7 +411,7 @@ class _Column:
     def __init__(self, *, spooled: bool) -> None:
         self.entries: list[_Item] | Spool[_Item] = Spool(_Item.of) if spooled else []
         self.groups, self.fields, self.merged, self.marked = array("q"), dict[str, None](), False, False
-        self.rows, self._others = Table(), dict[str, int]()
+        self.rows, self._others = RowFinder(), dict[str, int]()
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -553,7 +553,7 @@ class _Assembly:
         self.split_of, self.splits = array("H"), dict[str, int]()
         self.alone, self.textless, self.unpaired = bytearray(), bytearray(), bytearray()
         self.notes: dict[tuple[int, str], RowIssue] = {}
-        self._named_groups, self._by_file, self._text_of = Table(), Table(), Table()
+        self._named_groups, self._by_file, self._text_of = RowFinder(), RowFinder(), RowFinder()
         self._linked = array("I"), array("I")
         self._first_image = array("I")
         self._more_links: set[tuple[int, int]] = set()
@@ -603,7 +603,7 @@ class _Assembly:
 
     def forget(self) -> None:
         """Free what finds rows: no more are added."""
-        self._named_groups = self._by_file = self._text_of = self.images.rows = self.texts.rows = Table()
+        self._named_groups = self._by_file = self._text_of = self.images.rows = self.texts.rows = RowFinder()
         self._linked = self._first_image, self._text_counts = array("I"), array("I")
 
     def _image(self, row: Row, split: str | None) -> int:

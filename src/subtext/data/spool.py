@@ -1,7 +1,7 @@
 """The items of a long listing in a temporary file: of each, the place of its record and some hashes are held.
 
-A `Table` finds rows by hashes, and asks the record whether a hash means what it seems to; a `Column` is a list of one
-field of all records.
+A `RowFinder` finds rows by hashes, and asks the record whether a hash means what it seems to; a `Column` is a list of
+one field of all records.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Spool(Generic[Record]):
         return content[8:size]
 
 
-class Table:
+class RowFinder:
     """Finds a row by what it has: 12 to 18 bytes are held of each, a part of a hash and the number of the row."""
 
     def __init__(self) -> None:
