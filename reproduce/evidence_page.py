@@ -371,9 +371,16 @@ def _as_published(part: Mapping[str, Any], claimed: Sequence[Claim]) -> list[str
     rows = [(score, f"{score} Gamma -1") for score in SCORES if f"{score} Gamma -1" in part["rows"]]
     if not rows or "uniform 196" not in part["rows"]:
         return []
+
+    def beside(row: str) -> str:
+        """Against its own permutation, which was added when the row was known and decides nothing."""
+        effects = [effect for found in part["claims"] for effect in found["effects"]]
+        found = [one for one in effects if (one["control"], one["part"]) == (f"{row} permuted", "abstract")]
+        return f"against itself permuted {_interval(found[0])}; " if found else ""
+
     said = [
-        f"{score.upper()} {_claimed(part, row, 'uniform 196', claimed=claimed)}; literal pairs, above uniform weights "
-        f"{_interval(part['rows'][row]['above uniform']['literal'])}"
+        f"{score.upper()} {_claimed(part, row, 'uniform 196', claimed=claimed)}; {beside(row)}literal pairs, above "
+        f"uniform weights {_interval(part['rows'][row]['above uniform']['literal'])}"
         for score, row in rows
     ]
     return [
@@ -508,7 +515,8 @@ def _how(icons: Mapping[str, Any] | None, others: Mapping[str, Any]) -> list[str
         "before training. These rows were added when the others were known. Each row tried two learning rates with the "
         "first seed; the larger was chosen for most, so the best may lie beyond it.",
         "* The rule, the margins and the intervals of icons are those of an audit that was made when all rows were "
-        "known. No row was trained again for it. Those of the experiment were fixed before any of its runs.",
+        "known. No row was trained again for it. Those of the experiment were fixed before any of its runs; two rows that "
+        "decide nothing were added later.",
     ]
 
 

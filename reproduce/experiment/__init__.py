@@ -19,7 +19,8 @@ forms (Gamma, sum, one side alone, combined, random) have the published lambda, 
 MITHUN, AMRANI and the losses within modalities have the scale that they are published with. The oracle's weights know
 what was planted: abstract pairs count `ORACLE` times; where all are abstract, by the number of kinds. Rows at an
 effective sample size have the sign by which their weights reach it on the vectors of the trained host "uniform".
-"permuted" gives each pair the weight of another, another permutation for each seed.
+"permuted" gives each pair the weight of another, another permutation for each seed. The two rows "Gamma -1 permuted"
+were added after the results of "Gamma -1" were known; they decide no claim.
 Primary measure: abstract pairs, exact choice among 20, mean of both directions, against the row's own permutation.
 Beside it: the share of the oracle's gain that is recovered, literal pairs, all pairs.
 Seeds: ten for the main set on the main host, five elsewhere.

@@ -79,14 +79,20 @@ MAIN_CLAIMS = (
         Source(T3, "uniform", "random"),
     ),
     *(
-        _published(says, row, control, Source(T3, *source))
+        _published(says, row, control, Source(T3, *source), *beside)
         for score, short, figures in (
             ("diversity", "div", ("63.2", "62.2", "62.2", "61.7", "60.9")),
             ("discrepancy", "dis", ("62.2", "61.7", "61.6", "60.5", "60.2")),
         )
         for name, (best, plus, summed, images, texts) in ((score.upper(), figures),)
-        for says, row, control, source in (
-            (f"{name} beats uniform weights, {best} to 60.3 %", f"{score} Gamma -1", "uniform 196", (short, "uniform")),
+        for says, row, control, source, *beside in (
+            (
+                f"{name} beats uniform weights, {best} to 60.3 %",
+                f"{score} Gamma -1",
+                "uniform 196",
+                (short, "uniform"),
+                f"{score} Gamma -1 permuted",
+            ),
             (
                 f"Gamma = -1 beats Gamma = 1, {best} to {plus} % ({name})",
                 f"{score} Gamma -1",

@@ -196,6 +196,7 @@ EVERY = {
         for score in SCORES
         for name, more in {
             "Gamma -1": "sign=-1",
+            "Gamma -1 permuted": "sign=-1,control=permuted",
             "Gamma +1": "sign=1",
             "sum": "sign=-1,combine=sum",
             "images alone": "sign=-1,combine=image",
