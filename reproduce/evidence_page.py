@@ -515,8 +515,8 @@ def _how(icons: Mapping[str, Any] | None, others: Mapping[str, Any]) -> list[str
         "before training. These rows were added when the others were known. Each row tried two learning rates with the "
         "first seed; the larger was chosen for most, so the best may lie beyond it.",
         "* The rule, the margins and the intervals of icons are those of an audit that was made when all rows were "
-        "known. No row was trained again for it. Those of the experiment were fixed before any of its runs; two rows that "
-        "decide nothing were added later.",
+        "known. No row was trained again for it. Those of the experiment were fixed before any of its runs; two rows "
+        "that decide nothing were added later.",
     ]
 
 
