@@ -1,7 +1,7 @@
 """What an index costs by its number of items, and what Subtext's layer costs above the store that it stands on.
 
-    --items N        images and texts together, half of each (default 200,000; a tenth is measured as well)
-    --store KIND     folder (default), lance, s3, postgres, or the address of a place for the index
+    --items N        images and texts together, half of each (default 200,000, at least 20,000); a tenth is measured too
+    --store KIND     folder (default), lance, s3, postgres, or the address of a place, without what stands alone
     --vectors KIND   clusters, even, or both (default)
     --listing        nothing but what a listing costs: bytes and seconds of an item that is read, and of one unchanged
     --json           print nothing but one JSON object
@@ -13,15 +13,15 @@ would be most of a build; its vectors of 512 numbers are drawn. `clusters` are 1
 There is no sentence encoder.
 
 Measured, one after the other, in one process: the table is read as a build reads it, and its images as a folder without
-a table (half of the items); a build from the table; `compact`; 20 searches, of which the first is not
-counted, by default and exactly; a box alone, and the ten nearest in that box; an update where nothing changed, by ten
+a table (half of the items); a build from the table; `compact`; a first search, and 20 more, by default
+and exactly; a box alone, and the ten nearest in that box; an update where nothing changed, by ten
 changes, and where all files have another time of change; deleting a hundredth of the images; `compact` again. Of each
 the seconds, the seconds of this process's processor, the memory above what it held before, and on S3 the requests and
 the bytes of their answers. Recall is that of the ten nearest to those of a loop over all vectors in float32.
 
 Beside it the store alone on the same vectors of images: FAISS, LanceDB's own IVF index, or pgvector's HNSW graph, each
 with the defaults that its documents name. `s3` is the server of the tests, unless AWS_ENDPOINT_URL leads to another
-one; it shares the processor. `postgres` is a server of its own (the extra "dev").
+one, whose requests are not counted; it shares the processor. `postgres` is a server of its own (the extra "dev").
 
 A slope is the difference of two sizes by the difference of their items: what an item costs, without what every command
 costs. What is written of larger archives is this slope times their items, and was not measured.
@@ -65,8 +65,9 @@ from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.stores.store import Store
 from subtext.training.setup import BuildContext
 
-ITEMS, SMALLER, CHANGED = 200_000, 10, 10
-"""Items; the smaller size is that share of it; images that a list of changes names."""
+ITEMS, LEAST, SMALLER, CHANGED = 200_000, 20_000, 10, 10
+"""Items, and the fewest; the smaller size is that share of them; images that a list of changes names."""
+KINDS = ("folder", "lance", "s3", "postgres")
 LARGE = (100_000_000, 1_000_000_000)
 PLACES = ("Paris", "Wien", "Łódź", "Zürich", "北京")
 BOX, QUERIES, TOP = 200, 20, 10
@@ -366,10 +367,12 @@ def _pgvector(
 def places(kind: str, folder: Path, servers: ExitStack) -> tuple[str, str]:
     """The address of the index, and that of a server that counts its requests."""
     if kind == "s3":
+        server = ""
         if "AWS_ENDPOINT_URL" not in os.environ:
-            server = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "helpers" / "s3_server.py"))
-            os.environ |= servers.enter_context(server["served"]())
-        return "s3://archive/measured", os.environ["AWS_ENDPOINT_URL"]
+            helper = runpy.run_path(str(Path(__file__).parents[1] / "tests" / "helpers" / "s3_server.py"))
+            os.environ |= servers.enter_context(helper["served"]())
+            server = os.environ["AWS_ENDPOINT_URL"]
+        return "s3://archive/measured", server
     if kind == "postgres":
         return servers.enter_context(postgresql(folder)), ""
     return {"folder": f"{folder}/library", "lance": f"lance://{folder}/library"}.get(kind, kind), ""
@@ -389,10 +392,11 @@ def main() -> None:
     parser.add_argument("--listing", action="store_true")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    if asked.items < LEAST:
+        parser.error(f"--items needs {LEAST:,} or more, of which a tenth is measured as well; it got {asked.items:,}")
     torch.set_num_threads(1)
-    sizes = (max(2000, asked.items // SMALLER), asked.items)
-    kinds = ["clusters", "even"] if asked.vectors == "both" and not asked.listing else [asked.vectors]
-    kinds = ["clusters"] if kinds == ["both"] else kinds
+    sizes = (asked.items // SMALLER, asked.items)
+    kinds = [asked.vectors] if asked.vectors != "both" else ["clusters"] if asked.listing else ["clusters", "even"]
     measured: dict[str, list[Measures]] = {kind: [] for kind in kinds}
     peers: dict[str, list[Measures]] = {kind: [] for kind in kinds}
     with ExitStack() as servers:
@@ -408,13 +412,14 @@ def main() -> None:
                     vectors, meter = Vectors(kind), Meter(server)
                     one = one_size(folder, table, run, place, vectors, meter, listing=asked.listing)
                     measured[kind].append(one)
-                    if not asked.listing:
+                    if not asked.listing and asked.store in KINDS:
                         peers[kind].append(alone(asked.store, f"{place}-{size}-{kind}", vectors, meter))
     slopes = {
         kind: {what: slope(small[what], large[what], sizes[1] - sizes[0]) for what in large}
         for kind, (small, large) in measured.items()
     }
-    for what in ("read the table", "read the folder", "update, nothing changed") if asked.listing else ():
+    shown = asked.listing and not asked.json
+    for what in ("read the table", "read the folder", "update, nothing changed") if shown else ():
         own = slopes[kinds[0]][what]
         each = {name: value * (2 if "folder" in what else 1) / 1e6 for name, value in own.items()}
         print(
@@ -423,7 +428,8 @@ def main() -> None:
         )
     if not (asked.json or asked.listing):
         for kind in kinds:
-            for title, (small, large) in ((f"{kind}, Subtext", measured[kind]), (f"{kind}, alone", peers[kind])):
+            both = {f"{kind}, Subtext": measured[kind], f"{kind}, alone": peers[kind]}
+            for title, (small, large) in ((title, own) for title, own in both.items() if own):
                 print(f"{title}: {sizes[0]:,} and {sizes[1]:,} items")
                 for what in large:
                     told = ", ".join(f"{name} {small[what][name]:g} {large[what][name]:g}" for name in large[what])

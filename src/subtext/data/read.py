@@ -622,7 +622,8 @@ class _Assembly:
             namesake = entries[same_name]
             if image is not None:
                 raise RowError(f"id '{name}' names another image ({namesake.where}); ids need to be unique")
-            if path is not None and namesake.value is not None:
+            # Some file systems tell the number of a file in two ways.
+            if path is not None and namesake.value is not None and not is_same(same_name):
                 shown = namesake.value if isinstance(namesake.value, str) else "stored as bytes"
                 raise RowError(f"id '{name}' names another image ({shown}, {namesake.where}); ids need to be unique")
             image = same_name
@@ -663,6 +664,7 @@ class _Assembly:
         return image
 
     def _group(self, row: Row, split: str | None, first: str) -> int:
+        code = self._code(split)
         if row.group is not None:
             number = self._named_groups.find(row.group, lambda number: self.groups[number].name == row.group)
             if number is not None:
@@ -670,7 +672,7 @@ class _Assembly:
                 return number
             self._named_groups.add(row.group, len(self.groups))
         self.groups.append(_Group(row.group, first, row.where))
-        self.split_of.append(self._code(split))
+        self.split_of.append(code)
         return len(self.groups) - 1
 
     def _code(self, split: str | None) -> int:

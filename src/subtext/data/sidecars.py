@@ -67,7 +67,8 @@ def beside(image: str, folder: Path) -> list[str]:
         Those that there are.
     """
     stem = os.path.splitext(image)[0]  # noqa: PTH122 (100,000 paths)
-    own = (image + SIDECAR, stem + SIDECAR, stem + SIDECAR.upper(), *(stem + end for end in BESIDE))
+    endings = (SIDECAR, SIDECAR.upper())
+    own = (*(name + end for name in (image, stem) for end in endings), *(stem + end for end in BESIDE))
     return [image, *(name for name in dict.fromkeys(own) if name != image and image_exists(name, folder))]
 
 

@@ -245,7 +245,7 @@ class Column(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
 
-    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Another process gets a list."""
         return list, (list(self),)
 

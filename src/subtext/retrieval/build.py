@@ -253,7 +253,11 @@ def ingest(
         RequirementError: For what `require_readable` refuses.
         IndexLockedError: If the cluster of another process builds the index.
     """
-    parts = None if sum(writer.store.counts.values()) else writer.parts
+    parts = writer.parts
+    if parts is not None and any(writer.store.counts.values()):
+        if verb == "build":
+            parts.remove()  # They were committed, and the command was killed before it could remove them.
+        parts = None
     if cluster is not None:
         require_readable(model)
     elif parts is not None and parts.begun:

@@ -26,7 +26,7 @@ ITEMS: dict[str, dict[str, Any]] = {
     "um": {"date": "um 1900", "place": "ΟΔΟΣ", "code": 7},
     "vor": {"date": "vor 1914", "place": "Ёлка", "code": 2**63},
     "doubt": {"date": "[1923?]", "place": "ﬁne œuvre", "code": 1e300},
-    "winter": {"date": "1954/55", "place": "İzmir", "code": "n/a"},
+    "winter": {"date": "1954/55", "place": "İzmir", "code": "n/a", "flag": [True, 3]},
     "rome": {"date": "-0043", "place": "Paris, Texas", "code": "12"},
     "day": {"date": "12.5.1951", "place": "Paris", "code": 12.5},
     "none": {"date": "o. D.", "place": 'say "hi" [a]', "code": 2**64 + 1},
@@ -159,9 +159,13 @@ def test_list_of_values_has_one_entry_for_each_spelling(archive: Store) -> None:
         codes = dict(view.values("images", "code", limit=99).common)
         assert {12345678901234567890, 12345678901234567891, -(2**70), 2**64, 2**64 + 1, 2**64 + 2, "007"} <= set(codes)
         assert view.fields("images") == [
-            "code", "date", "nested.size.width", "nested.tags", "place", "title",
+            "code", "date", "flag", "nested.size.width", "nested.tags", "place", "title",
         ]  # fmt: skip
     assert damage(archive) == []
+
+
+def test_truth_in_a_list_is_found(archive: Store) -> None:
+    assert found(archive, Condition("flag", "=", True)) == found(archive, Condition("flag", ">", 2)) == ["winter"]
 
 
 def test_thousands_of_values_in_a_list(archive: Store) -> None:
@@ -171,6 +175,8 @@ def test_thousands_of_values_in_a_list(archive: Store) -> None:
     assert found(archive, Condition("place", "in", [f"x{number}" for number in range(20_000)] + ["PARIS"])) == ["day"]
     assert found(archive, Condition("id", "in", [f"x{number}" for number in range(20_000)] + ["um"])) == ["um"]
     assert len(found(archive, Condition("code", "!=", list(range(5000))))) == len(ITEMS) - 2
+    years = found(archive, Condition("date", "in", list(range(1000, 4000))))
+    assert years == ["circa", "range", "decade", "um", "vor", "doubt", "winter", "day", "number"]
 
 
 @pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])

@@ -2643,7 +2643,7 @@ class LanceParts:
             self._notes.remove()
 
     def choose_columns(self, metadata: Iterable[tuple[Side, Mapping[str, Any]]]) -> Mapping[str, Any]:
-        """See `store.Parts`.
+        """See `store.IndexParts`.
 
         Args:
             metadata: Side and metadata of every item, in their order.
@@ -2660,7 +2660,9 @@ class LanceParts:
 
     def _marked(self, mark: str) -> str:
         """The mark of a part, and of the columns that its values stand in."""
-        return hashlib.blake2b(json.dumps([mark, self._fields]).encode(), digest_size=16).hexdigest()
+        # What follows the columns are counts, in which other parts have their share.
+        columns = [entry[:5] for entry in self._fields.get("fields", ())]
+        return hashlib.blake2b(json.dumps([mark, columns]).encode(), digest_size=16).hexdigest()
 
     def finished(self, name: str, mark: str) -> WrittenPart | None:
         """See `store.IndexParts`.
@@ -2715,9 +2717,9 @@ class LanceParts:
                 item = StateRow(derived_key + keys[entry_id] - key, row.entry(entry_id, keys[entry_id]))
                 add(SPACES.index(space), entry_id, item, row.vector[None])
         with translated(self.path):
-            columns = columns_of(manifest)
+            columns = used_columns(manifest, self._fields)
             table = pa.Table.from_pylist(rows, schema=columns)
-            fragments = write_fragments(table, self._store.latest().dataset, columns) if rows else []
+            fragments = write_fragments(table, self._store.latest().dataset) if rows else []
             part = {
                 "mark": self._marked(mark),
                 "fragments": [fragment.to_json() for fragment in fragments],

@@ -164,7 +164,7 @@ def _listed(value: str | int | float, *, is_date: bool = False) -> str:
     """A value as a list has it: equal ones are one text."""
     if isinstance(value, str):
         return value if is_date else _spelt(value)
-    return repr(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return repr(int(value) if isinstance(value, int) or value.is_integer() else float(value))
 
 
 def _label(*parts: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -120,17 +120,18 @@ def require_storable(entries: Sequence[IndexEntry]) -> None:
             )
 
 
-def require_comparable(condition: Condition) -> None:
+def require_comparable(condition: Condition, holds: Callable[[str], bool] = can_hold) -> None:
     """Require that a database can hold the texts of a condition; of an id that it cannot, there is no item.
 
     Args:
         condition: The condition.
+        holds: Whether it can hold a text.
 
     Raises:
         RequirementError: For one with NUL or unpaired surrogates.
     """
     texts = [condition.field, *(value for value in condition.values if isinstance(value, str))]
-    refused = sorted(text for text in texts if not can_hold(text))
+    refused = sorted(text for text in texts if not holds(text))
     if refused and (condition.field != ID or condition.test == "contains"):
         raise RequirementError(f"a condition needs texts without NUL and unpaired surrogates; it got {refused[0]!r}")
 
@@ -511,7 +512,7 @@ class StatementView(SqlView):
             if not condition.negated:
                 return found, values
             return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({found}) AS found", [side, *values]
-        require_comparable(condition)
+        require_comparable(condition, lambda text: bool(self.tables.storable([text])))
         name, test = condition.field, condition.test
         if name == TEXT:
             return self._with_phrase(side, str(condition.value))

@@ -577,7 +577,8 @@ def sorted_owners(space: DerivedSpace, contents: Sequence[tuple[int, bytes]]) ->
 
 
 WrittenPart = Mapping[str, Any]
-"""What a worker wrote, as plain data: "mark", "fragments", and what they add to the "numbers" of the index."""
+"""What a worker wrote, as plain data: "mark", "fragments", their "last" key, and what they add to the "numbers" of the
+index."""
 
 
 @runtime_checkable
