@@ -61,7 +61,7 @@ FAULTS = {
         "retrieval/build.py", "self.lost >= FEW and", "self.lost >= 99 * FEW and"
     ),
     "an unreadable image that is deleted": Fault(
-        "api/index/build.py", "keep = {side: unread[side].copy()", "keep = {side: set[str]()"
+        "api/index/build.py", "side: chain(unread[side], *((", "side: chain((), *(("
     ),
     "a time of change that is not looked at": Fault(
         "data/image_files.py", "image_stamp(value, root) or ()))", "(image_stamp(value, root) or ())[:2]))"
