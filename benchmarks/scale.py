@@ -56,6 +56,7 @@ from subtext.api.index.build import build_index, update_index
 from subtext.core import Embeddings
 from subtext.data.config import DataConfig
 from subtext.data.read import read
+from subtext.data.unchanged import Unchanged
 from subtext.models.checkpoint import Record, save_run
 from subtext.recipes.build import build
 from subtext.retrieval import build as building
