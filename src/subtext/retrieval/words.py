@@ -130,29 +130,6 @@ def query_words(text: str) -> list[str]:
     return [part for word in folded.split() for part in _parts(word, single=False)]
 
 
-def spelt_words(text: str) -> list[tuple[str, str]]:
-    """The words of a query with their spelling.
-
-    Args:
-        text: Any text.
-
-    Returns:
-        (as it is written, folded word) of each.
-
-    Example:
-        >>> spelt_words("Évian IMG_2041")
-        [('Évian', 'evian'), ('IMG', 'img'), ('2041', '2041')]
-    """
-    chunks = [chunk for chunk in re.split(r"[\s_]+|(?<=\w)[^\w\s](?=\w)", unicodedata.normalize("NFC", text)) if chunk]
-    spelt = []
-    for chunk in chunks:
-        own = query_words(chunk)
-        # A word of signs without spaces is shown by its pairs.
-        shown = re.sub(r"^[\W_]+|[\W_]+$", "", chunk) or chunk
-        spelt += [(shown if len(own) == 1 else word, word) for word in own]
-    return spelt
-
-
 def bm25(
     times: NDArray[np.int64], lengths: NDArray[np.int64], *, weights: Sequence[int], number: int, total: int
 ) -> NDArray[np.float64]:
