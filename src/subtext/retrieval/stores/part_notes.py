@@ -3,9 +3,8 @@
 PARTS/NAME.json     a part: what it was made of, as a hash, and what was written
 PARTS/driver.json   the process that drives the build, a number that it counts up, and the size of the parts
 
-Nobody else's word is needed for who drives: of a process on this machine the system knows whether it runs; any other
-one is believed to be gone when its number has stood still for some time. Two that begin at the same moment see each
-other by their numbers, and the commit of the index takes the parts of one of them alone.
+Whether a process on this machine still runs, the system knows. One on another machine counts as gone when its number
+has not changed for some time. If two begin at the same moment, the commit takes the parts of one of them only.
 """
 
 from __future__ import annotations
