@@ -129,6 +129,7 @@ class Row:
     methods  as `subtext.train` takes them; {graph}, {random}, {images}, {oracle} and {sign} are filled in
     score    whose weights have an effective size, and of which form; with `size` the sign is found by bisection
     options  changes of the host
+    own_loss whether a method replaces the host's loss, so that nothing reads the options of that
     """
 
     methods: tuple[str, ...] = ()
@@ -136,12 +137,15 @@ class Row:
     form: str = ""
     size: int = 0
     options: Mapping[str, Any] | None = None
+    own_loss: bool = False
 
     def recipe(self, name: str, host: str, *, files: Mapping[str, Path], sign: float | None) -> Recipe:
         """The row of a host on a set."""
         values: dict[str, Path | str] = {**files, "sign": "" if sign is None else f"{sign:g}"}
-        options = {"batch_size": batch_of(name), **(self.options or {})}
-        return HOSTS[host].but(methods=list(self.methods), **options).of(**values)
+        options = {**HOSTS[host].options, "batch_size": batch_of(name), **(self.options or {})}
+        if self.own_loss:
+            options = {option: value for option, value in options.items() if option not in ("negatives", "margin")}
+        return Recipe(HOSTS[host].model, **options).but(methods=list(self.methods)).of(**values)
 
 
 def _weighted(score: str, form: str, size: int, control: str = "") -> Row:
@@ -169,10 +173,11 @@ HARD = {
     "mithun": Row(("mithun:hardest_only=no",)),
     "hardest": Row((), options={"negatives": "hardest"}),
 }
+HAL = Row(("hal",), own_loss=True)
 WITHIN = {
-    "within": Row(("neighbourhoods:graph={graph},form=angular",)),
-    "within random": Row(("neighbourhoods:graph={random},form=angular",)),
-    "within nothing": Row(("neighbourhoods:form=angular,image_weight=0,text_weight=0",)),
+    "within": Row(("neighbourhoods:graph={graph},form=angular",), own_loss=True),
+    "within random": Row(("neighbourhoods:graph={random},form=angular",), own_loss=True),
+    "within nothing": Row(("neighbourhoods:form=angular,image_weight=0,text_weight=0",), own_loss=True),
 }
 """Losses within modalities, their control, and their own ranking term alone: all of one scale."""
 EVERY = {
@@ -207,7 +212,7 @@ EVERY = {
     "combined stats": Row(("combined:graph={graph},total_weight=196,mode=stats",)),
     "random": Row(("random:total_weight=196",)),
     "mithun": Row(("mithun:hardest_only=no",)),
-    "hal": Row(("hal",)),
+    "hal": HAL,
     "amrani": Row(("amrani:features={images}",)),
     **WITHIN,
 }

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import made_data
 import numpy as np
 import pytest
 import torch
 
+import subtext as st
 from reproduce import claims, topics
 from reproduce.experiment import report, rows, runs, sets
 from reproduce.experiment.rows import Oracle
+from subtext.api.train import flat_arguments
 from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.evaluation import evaluate_scores
 from subtext.evaluation.metrics import CWay
@@ -144,6 +147,22 @@ def test_main_set_and_host_have_every_row_and_all_sets_the_positive_control() ->
     for own in plan.values():
         assert {"uniform", "oracle", "oracle permuted"} <= own.keys()
         assert all(f"{name} permuted" in own for name in own if name.endswith("images 75"))
+
+
+@pytest.mark.parametrize("host", rows.HOSTS)
+def test_every_row_without_files_is_a_training_that_is_not_refused(tmp_path: Path, host: str) -> None:
+    data, features = made_data.write(tmp_path)
+    config = st.DataConfig(data, features=features)
+    tried = 0
+    for task in runs.tasks():
+        for spec in task.rows.values():
+            if task.host != host or any("{" in method for method in spec.methods):
+                continue
+            recipe = spec.recipe(task.set, host, files={}, sign=None)
+            options = flat_arguments(recipe.model, recipe.options | {"batch_size": 8})
+            st.train(recipe.model, data=config, out=tmp_path / "run", dry_run=True, quiet=True, **options)
+            tried += 1
+    assert tried
 
 
 def test_each_row_of_a_task_has_files_of_its_own(tmp_path: Path) -> None:
