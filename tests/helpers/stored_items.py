@@ -165,7 +165,7 @@ def assert_as_a_loop_says(
     numbers = [number for number in range(40) if wanted(number)]
     with store.reading() as view:
         keys = matching(view, "images", where)
-        held = [item.id for item in view.items("images", keys)]
+        held = [item.id for item in view.items("images", np.asarray(keys))]
         found = view.nearest("images", queries, top=6, among=keys)
         got = [[item.id for item in view.items("images", each.keys)] for each in found]
     assert held == [f"p{number}" for number in numbers], (held, numbers)

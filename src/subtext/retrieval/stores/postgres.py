@@ -1143,7 +1143,7 @@ class ChosenKeys(KeysInStore):
         """
         if len(keys) > FETCHED or "_keys" in vars(self):
             return np.isin(keys, self._keys)
-        statement = f"SELECT key FROM unnest(?::bigint[]) AS some(key) WHERE key IN ({self.part[0]})"
+        statement = f"SELECT key FROM unnest(?::bigint[]) AS given(key) WHERE key IN ({self.part[0]})"
         return np.isin(keys, self.tables.keys(statement, _array(keys), *self.part[1]))
 
     def after(self, key: int, count: int) -> NDArray[np.int64]:
