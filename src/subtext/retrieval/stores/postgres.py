@@ -45,7 +45,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -96,7 +95,9 @@ from subtext.retrieval.stores.sql import (
     Tables,
     can_hold,
     every_item,
+    read_keys,
     require_storable,
+    union,
     with_facet,
     without_not,
 )
@@ -1097,11 +1098,14 @@ class DatabaseView(StatementView):
     def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
         texts = [value for value in values if isinstance(value, str)]
         numbers = [_number(value) for value in values if not isinstance(value, str)]
-        by_number = with_facet(side, name, "number = ANY(?::numeric[])", numbers)
-        # The index has the first letters of a word.
-        tests = "folded IS NOT NULL AND left(folded, 200) = ANY(?::text[]) AND folded = ANY(?::text[])"
-        by_word = with_facet(side, name, tests, [text[:200] for text in texts], texts)
-        return f"{by_number[0]} UNION {by_word[0]}", [*by_number[1], *by_word[1]]
+        parts = [with_facet(side, name, "number = ANY(?::numeric[])", numbers)] if numbers else []
+        # The index has the first letters of a word: of a short one all. A second test makes the database expect fewer.
+        tests, begun = "folded IS NOT NULL AND left(folded, 200) = ANY(?::text[])", [text[:200] for text in texts]
+        if any(len(text) >= 200 for text in texts):
+            parts.append(with_facet(side, name, f"{tests} AND folded = ANY(?::text[])", begun, texts))
+        elif texts:
+            parts.append(with_facet(side, name, tests, begun))
+        return union(parts)
 
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         return with_facet(side, name, f"number {test} ?", _number(limit))
@@ -1117,19 +1121,19 @@ class ChosenKeys(KeysInStore):
 
     def __init__(self, tables: PostgresTables, part: Part) -> None:
         self.tables, self.part = tables, part
-
-    @cached_property
-    def _count(self) -> int:
-        return self.tables.count(self.part)
-
-    @cached_property
-    def _keys(self) -> NDArray[np.int64]:
-        return np.unique(self.tables.keys(self.part[0], *self.part[1]))
+        statement = (
+            f"WITH every AS MATERIALIZED (SELECT DISTINCT key FROM ({part[0]}) AS chosen) SELECT number, "
+            f"(SELECT {tables.joined} FROM every WHERE number <= ?) FROM (SELECT count(*) AS number FROM every) AS n"
+        )
+        ((self._count, keys),) = tables.run(statement, *part[1], FETCHED)
+        self._keys = read_keys(keys) if self._count <= FETCHED else None
 
     def __len__(self) -> int:
         return self._count
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.int64]:
+        if self._keys is None:
+            self._keys = np.unique(self.tables.keys(self.part[0], *self.part[1]))
         return self._keys if dtype is None else self._keys.astype(dtype)
 
     def hold(self, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -1141,8 +1145,8 @@ class ChosenKeys(KeysInStore):
         Returns:
             (N) flags.
         """
-        if len(keys) > FETCHED or "_keys" in vars(self):
-            return np.isin(keys, self._keys)
+        if len(keys) > FETCHED or self._keys is not None:
+            return np.isin(keys, self)
         statement = f"SELECT key FROM unnest(?::bigint[]) AS given(key) WHERE key IN ({self.part[0]})"
         return np.isin(keys, self.tables.keys(statement, _array(keys), *self.part[1]))
 

@@ -21,6 +21,8 @@ CREATE INDEX facets_of_items ON facets (key);
 CREATE INDEX facets_by_number ON facets (side, name, number, key);
 CREATE INDEX facets_by_date ON facets USING gist (dates) WHERE dates IS NOT NULL;
 CREATE INDEX facets_by_word ON facets (side, name, left(folded, 200), key) WHERE folded IS NOT NULL;
+-- Which values are common in which field, so that a query begins with the condition that the fewest items fulfil.
+CREATE STATISTICS facets_common (mcv) ON name, number, left(folded, 200) FROM facets;
 CREATE TABLE images_vectors (
     key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector vector({width}) NOT NULL,
     PRIMARY KEY (key, view)

@@ -175,7 +175,7 @@ class Tables(ABC):
             (N) int64 keys.
         """
         ((keys,),) = self.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
-        return np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64)
+        return read_keys(keys)
 
     def count(self, part: Part) -> int:
         """The number of different keys that a statement gives.
@@ -575,6 +575,18 @@ class StatementView(SqlView):
     @abstractmethod
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         """Items of which a field has a number below or above a limit."""
+
+
+def read_keys(joined: Any) -> NDArray[np.int64]:
+    """Keys that a statement gives in one text; see `Tables.joined`.
+
+    Args:
+        joined: The text; None for no keys.
+
+    Returns:
+        (N) int64 keys, ascending.
+    """
+    return np.sort(np.fromstring(str(joined), dtype=np.int64, sep=",")) if joined else np.zeros(0, dtype=np.int64)
 
 
 def without_not(condition: Condition | AnyOf) -> Condition | AnyOf:
