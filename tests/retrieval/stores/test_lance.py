@@ -586,7 +586,8 @@ def test_damage_is_reported(store: LanceStore) -> None:
     dataset.delete("id = 't9'")
     dataset.delete(f"key = 6 AND kind = {lance.FURTHER}")
     dataset.update({"vector": f"{[0.5] * stored_items.WIDTH}"}, where=f"key = 4 AND kind = {lance.FURTHER}")
-    dataset.update({"facets": "NULL"}, where="id = 'p7'")
+    year = store.latest().fields.known[0, "number", "year"].column
+    dataset.update({f"number_{year}": "1"}, where="id = 'p7'")
     place = store.latest().fields.known[0, "text", "place"].column
     dataset.update({f"text_{place}": "'elsewhere'"}, where="id = 'p8'")
     told = "\n".join(f"{each.where}: {each.what}" for each in damage(store))

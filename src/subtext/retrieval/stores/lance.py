@@ -61,7 +61,7 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from subtext.data.atomic import HIDDEN
-from subtext.data.dates import END, year_interval
+from subtext.data.dates import year_interval
 from subtext.data.folder_handle import THROUGH
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
@@ -79,6 +79,7 @@ from subtext.retrieval.stores.facets import (
     AnyOf,
     Condition,
     Facet,
+    digits,
     facets,
     fulfils,
     interval_at,
@@ -116,6 +117,7 @@ from subtext.retrieval.stores.lance_fields import (
     columns as typed_columns,
     grouped,
     literal,
+    spelt,
     split_float64,
 )
 from subtext.retrieval.stores.part_notes import PARTS, PartNotes
@@ -1026,7 +1028,7 @@ class LanceView(SqlView):
         Returns:
             Kinds, number and range of the values, and the most frequent ones.
         """
-        texts, listed = self._held(side, "text", name)
+        texts, listed = (None, self._said(side, name)) if name.endswith(DATE) else self._held(side, "text", name)
         numbers, others = self._held(side, "number", name)
         extra = [_counted_value(value) for _, own in chain(listed, others) for value in own]
         tables = [pa.Table.from_pylist(extra, _COUNTED)]
@@ -1039,9 +1041,9 @@ class LanceView(SqlView):
             tables.append(pa.table({"number": number, "rest": pa.array(np.zeros(len(number), dtype=np.int64))}))
         rows = pa.concat_tables(tables, promote_options="default").select(_COUNTED.names)
         # Of several spellings the most common one is shown.
-        spelt = rows.group_by(_COUNTED.names).aggregate([([], "count_all")])
-        spelt = spelt.sort_by([("count_all", "descending"), ("word", "ascending")])
-        values = spelt.group_by(_COUNTED.names[1:], use_threads=False).aggregate(
+        each = rows.group_by(_COUNTED.names).aggregate([([], "count_all")])
+        each = each.sort_by([("count_all", "descending"), ("word", "ascending")])
+        values = each.group_by(_COUNTED.names[1:], use_threads=False).aggregate(
             [("word", "first"), ("count_all", "sum")]
         )
         order = [("count_all_sum", "descending"), *((column, "ascending") for column in ("number", "folded", "rest"))]
@@ -1081,29 +1083,38 @@ class LanceView(SqlView):
 
     def _dates(self, side: Side, name: str) -> dict[int, list[tuple[int, int]]]:
         """Key of an item -> what texts of a field say as dates."""
-        columns, listed = self._held(side, "date", name + DATE)
-        found = {key: [interval_at(str(own)) for own in values] for key, values in listed}
-        if columns is not None:
-            keys, first, last = (own.to_pylist() for own in columns.columns)
-            ends = zip(first, last, strict=True)
-            found |= {
-                key: [(begin, END if end == END - 2 else end)] for key, (begin, end) in zip(keys, ends, strict=True)
-            }
-        return found
+        return {key: [interval_at(own) for own in dates] for key, dates in self._said(side, name + DATE)}
+
+    def _said(self, side: Side, name: str) -> Iterator[tuple[int, list[str]]]:
+        """Key of an item, and what texts of a field say as dates, as `sortable` writes it."""
+        columns, listed = self._held(side, "date", name)
+        for key, first, last in (
+            [] if columns is None else zip(*(own.to_pylist() for own in columns.columns), strict=True)
+        ):
+            yield key, [digits(first) + digits(last)]
+        yield from ((key, list(map(str, own))) for key, own in listed)
 
     def _held(
         self, side: Side, kind: str, name: str
     ) -> tuple[pa.Table | None, Iterator[tuple[int, list[str | int | float]]]]:
         """Key and typed columns of the items that have a field in these; and key and values of all others."""
-        columns, where = self.tables.fields.held(SIDES.index(side), kind, name)
+        columns, lists, where = self.tables.fields.held(SIDES.index(side), kind, name)
         table = self.tables.scan(["key", *columns], f"{columns[0]} IS NOT NULL") if columns else None
         rest = self._metadata(f"kind = {SIDES.index(side)} AND ({where})") if where else iter(())
+        batches = self.tables.batches(["key", *lists], f"{lists[0]} IS NOT NULL") if lists else iter(())
 
         def values() -> Iterator[tuple[int, list[str | int | float]]]:
+            for batch in batches:
+                for key, texts, each in zip(*(own.to_pylist() for own in batch.columns), strict=True):
+                    written = [text for text in each or texts if text is not None and not text.startswith(LONG_SIGN)]
+                    if written:
+                        yield key, [_number_of(text) for text in written] if kind == "number" else written
             for key, found in rest:
                 own = [
                     value for other, value in found if other == name and isinstance(value, str) == (kind != "number")
                 ]
+                if lists:
+                    own = [value for value in own if spelt(str(value)).startswith(LONG_SIGN)]
                 if own:
                     yield key, own
 
@@ -1373,6 +1384,11 @@ def _spaced(spelled: Sequence[str]) -> str:
 def _hashes(row: bytes) -> list[bytes]:
     """The hashes of deleted items in one row."""
     return [row[start : start + 16] for start in range(0, len(row), 16)]
+
+
+def _number_of(written: str) -> int | float:
+    """A number as a list has it."""
+    return int(written) if written.removeprefix("-").isdigit() else float(written)
 
 
 def _counted_value(value: str | int | float) -> dict[str, Any]:

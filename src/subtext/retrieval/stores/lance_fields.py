@@ -8,6 +8,7 @@ A field of a side has a column of its own for each kind of value that it has, nu
     first_N, last_N    seconds of the first and the last end of what a text says as a date
     list_N             what an item has there that is no single value of these: several values, or a number that float64
                        does not hold exactly; each as a text
+    each_N             these texts as they were written, where folding changed one
 
 The state of the index names the field of each column. `labels` holds what has no place in them, of fields beyond those
 columns: each value with its field, and once the field. So equality is exact for all values. What else is asked of
@@ -59,8 +60,9 @@ _TYPES = {
     "first": pa.int64(),
     "last": pa.int64(),
     "list": pa.list_(pa.string()),
+    "each": pa.list_(pa.string()),
 }
-_PARTS = {"text": ("text", "written"), "number": ("number",), "date": ("first", "last"), "list": ("list",)}
+_PARTS = {"text": ("text", "written"), "number": ("number",), "date": ("first", "last"), "list": ("list", "each")}
 """Kind of values -> the columns of a field of it."""
 LABELS = "labels"
 
@@ -160,8 +162,15 @@ def _is_held(values: Sequence[str | int | float]) -> bool:
     return rest == 0 and math.isfinite(nearest)
 
 
-def _spelt(text: str) -> str:
-    """A text as its column holds it."""
+def spelt(text: str) -> str:
+    """A text as its column holds it.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        Folded; a digest of a long one.
+    """
     folded = fold(text)
     digest = hashlib.blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return folded if len(folded) <= LONG else LONG_SIGN + digest
@@ -170,7 +179,7 @@ def _spelt(text: str) -> str:
 def _listed(value: str | int | float, *, is_date: bool = False) -> str:
     """A value as a list has it: equal ones are one text."""
     if isinstance(value, str):
-        return value if is_date else _spelt(value)
+        return value if is_date else spelt(value)
     return repr(int(value) if isinstance(value, int) or value.is_integer() else float(value))
 
 
@@ -262,7 +271,11 @@ class TypedFields:
             Column -> kind of its index.
         """
         has_labels = any(self.unlisted) or any(field.list_column == -1 for field in self.known.values())
-        names = [name for name in (self.used() if has_labels else self.used()[:-1]) if not name.startswith("written")]
+        names = [
+            name
+            for name in (self.used() if has_labels else self.used()[:-1])
+            if not name.startswith(("written", "each"))
+        ]
         return {name: "LABEL_LIST" if name.startswith(("list", LABELS)) else "BTREE" for name in names}
 
     def count(self, side: int, values: Values, sign: int = 1) -> None:
@@ -346,17 +359,24 @@ class TypedFields:
         for (kind, name), own in values.items():
             field = self.known.get((side, kind, name), _UNKNOWN)
             if not self._is_single(field, own):
-                listed = [_listed(value, is_date=kind == "date") for value in own]
+                listed = {_listed(value, is_date=kind == "date"): value for value in own}
                 if field.list_column < 0:
-                    listed = [_label(side, kind, name), *(_label(side, kind, name, value) for value in listed)]
-                row[field.list_name] = sorted({*listed, *row.get(field.list_name, ())})
+                    labels = [_label(side, kind, name), *(_label(side, kind, name, value) for value in listed)]
+                    row[LABELS] = sorted({*labels, *row.get(LABELS, ())})
+                    continue
+                row[field.list_name] = sorted(listed)
+                each = [None if text.startswith(LONG_SIGN) else listed[text] for text in sorted(listed)]
+                if kind == "text" and any(
+                    value not in (None, text) for text, value in zip(sorted(listed), each, strict=True)
+                ):
+                    row[f"each_{field.list_column}"] = each
             elif kind == "date":
                 ends = str(own[0])[:DIGITS], str(own[0])[DIGITS:]
                 row |= {f"{part}_{field.column}": int(end) - END for part, end in zip(_PARTS[kind], ends, strict=True)}
             else:
                 value = own[0]
                 row[f"{kind}_{field.column}"] = held = (
-                    _spelt(value) if isinstance(value, str) else split_float64(value)[0]
+                    spelt(value) if isinstance(value, str) else split_float64(value)[0]
                 )
                 if isinstance(value, str) and not str(held).startswith(LONG_SIGN) and held != value:
                     row[f"written_{field.column}"] = value
@@ -386,7 +406,7 @@ class TypedFields:
         has = {kind: (side, kind, name) in self.known for kind in ("text", "date", "number")}
         return None if self.unlisted[side] else (has["text"] or has["date"], has["number"])
 
-    def held(self, side: int, kind: str, name: str) -> tuple[Sequence[str], str]:
+    def held(self, side: int, kind: str, name: str) -> tuple[Sequence[str], Sequence[str], str]:
         """The typed columns of a field, and the rows of which the metadata says what they do not.
 
         Args:
@@ -395,14 +415,17 @@ class TypedFields:
             name: The field.
 
         Returns:
-            Names of columns, the first of which every item has that has any of them; and SQL, or "" for no row.
+            Columns of single values, and of lists, of which an item with any has the first; and SQL, "" for no row: of
+            these rows the long texts are missing, or without columns of lists all values.
         """
-        field = self._field(side, kind, name)
+        field, long = self._field(side, kind, name), literal(LONG_SIGN)
         names = [f"{part}_{field.column}" for part in _PARTS[kind]] if field.column >= 0 else []
-        rest = [own.possible for own in self._left(side, kind, name)]
-        if names and kind == "text":
-            rest.append(f"starts_with({names[0]}, {literal(LONG_SIGN)})")
-        return names, " OR ".join(rest)
+        lists = [f"{part}_{field.list_column}" for part in _PARTS["list"]] if field.list_column >= 0 else []
+        rest = [] if lists else [own.possible for own in self._left(side, kind, name)]
+        if kind == "text":
+            rest += [f"starts_with({own}, {long})" for own in names[:1]]
+            rest += [f"contains(array_to_string({own}, {literal(_BETWEEN)}), {long})" for own in lists[:1]]
+        return names, lists, " OR ".join(rest)
 
     def filter(self, side: int, condition: Condition | AnyOf) -> Filter:
         """A condition as SQL; one on the words of texts is not among them.
@@ -457,9 +480,9 @@ class TypedFields:
             field = self._field(side, kind, name)
             own = [value for value in others if isinstance(value, str) == (kind == "text") and value == value]
             held = [value for value in own if _is_held([value])]
-            spelt = [_spelt(value) if isinstance(value, str) else split_float64(value)[0] for value in held]
-            if field.column >= 0 and spelt:
-                filters.append(_exact(f"{kind}_{field.column} IN ({literal(list(dict.fromkeys(spelt)))})"))
+            columns = [spelt(value) if isinstance(value, str) else split_float64(value)[0] for value in held]
+            if field.column >= 0 and columns:
+                filters.append(_exact(f"{kind}_{field.column} IN ({literal(list(dict.fromkeys(columns)))})"))
             if field.in_lists and own:
                 listed = list(dict.fromkeys(map(_listed, own)))
                 if field.list_column < 0:
