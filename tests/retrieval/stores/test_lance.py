@@ -145,6 +145,9 @@ def test_filter_reads_few_bytes_of_a_large_table(tmp_path: Path) -> None:
         (["taken = 1600-03-05"], 15),
         (["tags = t7"], 200),
         (["box = box 7", "place != Paris", "tags = all"], 200),
+        (["box = box 7", "number > 3000", "taken < 1800-01-01", "box != box 8"], 75),
+        (["box contains ox 7"], 200),
+        (["tags contains t7"], 200),
     ):
         with open_store(store.path).reading() as view:
             assert isinstance(view, lance.LanceView)
@@ -154,6 +157,16 @@ def test_filter_reads_few_bytes_of_a_large_table(tmp_path: Path) -> None:
             assert len(keys) == wanted and taken.read_bytes < size / 10 and taken.read_iops <= 40, (conditions, taken)
             view.vectors("images", keys)
             assert "rows of images" not in view.tables.cache, "the rows of what a filter gave are known"
+    for call in (
+        lambda view: len(view.dates("images", "taken")) == count,
+        lambda view: view.values("images", "box", limit=3).common[0] == ("Box 0", 200),
+        lambda view: view.values("images", "tags", limit=3).common[0] == ("all", count),
+    ):
+        with open_store(store.path).reading() as view:
+            view.tables.dataset.io_stats_incremental()
+            assert call(view)
+            taken = view.tables.dataset.io_stats_incremental()
+            assert taken.read_bytes < size / 10 and taken.read_iops <= 40, taken
 
 
 @pytest.mark.parametrize("single", [1, 2**15])

@@ -406,18 +406,36 @@ class LanceTables(Tables):
         """The fields of the metadata, and their columns."""
         return TypedFields(self.now)
 
-    def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
+    def rows_at(self, rows: NDArray[np.uint64], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Columns of rows of the table, in the order of their ids.
+
+        Args:
+            rows: (n) row ids of the table.
+            columns: Names of columns.
+
+        Returns:
+            The values of each row.
+        """
+        for start in range(0, len(rows), CHUNK):
+            with translated(self.where):
+                block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=list(columns))
+            yield from zip(*(block[column].to_pylist() for column in columns), strict=True)
+
+    def scan(
+        self, columns: Sequence[str] | Mapping[str, str], where: str, options: Mapping[str, Any] | None = None
+    ) -> pa.Table:
         """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner.
 
         Args:
-            columns: Names of columns.
+            columns: Names of columns, or name -> SQL.
             where: Filter in SQL.
             options: Further options of the scanner.
 
         Returns:
             The rows.
         """
-        fixed = {"columns": list(columns), "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
+        columns = dict(columns) if isinstance(columns, Mapping) else list(columns)
+        fixed = {"columns": columns, "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
         with translated(self.where):
             return self.dataset.scanner(**fixed, **(options or {})).to_table()
 
@@ -976,16 +994,17 @@ class LanceView(SqlView):
         """Keys, ascending, and row ids of the items of a space that fulfil every condition."""
         filters = [self._filter(number, condition) for condition in conditions]
         certain, possible = _every(number, conditions, filters)
-        blocks = [self.tables.scan(["key"], certain, {"with_row_id": True})]
-        if possible != certain:
+        sure = "TRUE" if possible == certain else f"({certain}) IS TRUE"
+        found = self.tables.scan({"key": "key", "sure": sure}, possible, {"with_row_id": True})
+        keys, rows, chosen = (found[column].to_numpy() for column in ("key", "_rowid", "sure"))
+        if not chosen.all():
             open_ = [own for own, filter_ in zip(conditions, filters, strict=True) if len(set(filter_)) > 1]
-            rest = f"({possible}) AND ({certain}) IS NOT TRUE"
-            left = self.tables.scan(["key", "id", "metadata"], rest, {"with_row_id": True})
-            ids, metadata = left["id"].to_pylist(), left["metadata"].to_pylist()
-            values = zip(ids, (facets(json_object(own) or {}) for own in metadata), strict=True)
-            chosen = [all(fulfils(condition, name, own) for condition in open_) for name, own in values]
-            blocks.append(left.select(["key", "_rowid"]).filter(pa.array(chosen, type=pa.bool_())))
-        keys, rows = (np.concatenate([block[column].to_numpy() for block in blocks]) for column in ("key", "_rowid"))
+            chosen = chosen.copy()
+            chosen[~chosen] = [
+                all(fulfils(condition, name, facets(json_object(metadata) or {})) for condition in open_)
+                for name, metadata in self.tables.rows_at(rows[~chosen], ["id", "metadata"])
+            ]
+            keys, rows = keys[chosen], rows[chosen]
         order = np.argsort(keys, kind="stable")
         return keys[order].astype(np.int64), rows[order].astype(np.uint64)
 
