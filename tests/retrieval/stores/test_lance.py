@@ -145,7 +145,7 @@ def test_filter_reads_few_bytes_of_a_large_table(tmp_path: Path) -> None:
         (["taken = 1600-03-05"], 15),
         (["tags = t7"], 200),
         (["box = box 7", "place != Paris", "tags = all"], 200),
-        (["box = box 7", "number > 3000", "taken < 1800-01-01", "box != box 8"], 75),
+        (["box = box 7", "number > 3000", "taken < 1800-01-01", "box != box 8"], 74),
         (["box contains ox 7"], 200),
         (["tags contains t7"], 200),
     ):

@@ -1047,7 +1047,10 @@ class LanceView(SqlView):
         Returns:
             Kinds, number and range of the values, and the most frequent ones.
         """
-        texts, listed = (None, self._said(side, name)) if name.endswith(DATE) else self._held(side, "text", name)
+        texts: pa.Table | None = None
+        listed: Iterator[tuple[int, Sequence[str | int | float]]] = self._said(side, name)
+        if not name.endswith(DATE):
+            texts, listed = self._held(side, "text", name)
         numbers, others = self._held(side, "number", name)
         extra = [_counted_value(value) for _, own in chain(listed, others) for value in own]
         tables = [pa.Table.from_pylist(extra, _COUNTED)]
@@ -1104,7 +1107,7 @@ class LanceView(SqlView):
         """Key of an item -> what texts of a field say as dates."""
         return {key: [interval_at(own) for own in dates] for key, dates in self._said(side, name + DATE)}
 
-    def _said(self, side: Side, name: str) -> Iterator[tuple[int, list[str]]]:
+    def _said(self, side: Side, name: str) -> Iterator[tuple[int, Sequence[str]]]:
         """Key of an item, and what texts of a field say as dates, as `sortable` writes it."""
         columns, listed = self._held(side, "date", name)
         for key, first, last in (
@@ -1115,14 +1118,14 @@ class LanceView(SqlView):
 
     def _held(
         self, side: Side, kind: str, name: str
-    ) -> tuple[pa.Table | None, Iterator[tuple[int, list[str | int | float]]]]:
+    ) -> tuple[pa.Table | None, Iterator[tuple[int, Sequence[str | int | float]]]]:
         """Key and typed columns of the items that have a field in these; and key and values of all others."""
         columns, lists, where = self.tables.fields.held(SIDES.index(side), kind, name)
         table = self.tables.scan(["key", *columns], f"{columns[0]} IS NOT NULL") if columns else None
         rest = self._metadata(f"kind = {SIDES.index(side)} AND ({where})") if where else iter(())
         batches = self.tables.batches(["key", *lists], f"{lists[0]} IS NOT NULL") if lists else iter(())
 
-        def values() -> Iterator[tuple[int, list[str | int | float]]]:
+        def values() -> Iterator[tuple[int, Sequence[str | int | float]]]:
             for batch in batches:
                 for key, texts, each in zip(*(own.to_pylist() for own in batch.columns), strict=True):
                     written = [text for text in each or texts if text is not None and not text.startswith(LONG_SIGN)]
@@ -2076,9 +2079,9 @@ class LanceWriter(Writer):
             near = sorted({row.key for row in present.values()})
             keys = set[int]()
             for start in range(0, len(near), CHUNK):
-                own = literal([str(key) for key in near[start : start + CHUNK]])
-                rows = tables.scan(["key"], f"kind = 3 AND array_has_any({LABELS}, [{own}])")
-                keys |= set(rows["key"].to_pylist())
+                lent = literal([str(key) for key in near[start : start + CHUNK]])
+                found = tables.scan(["key"], f"kind = 3 AND array_has_any({LABELS}, [{lent}])")
+                keys |= set(found["key"].to_pylist())
             before |= tables.stored(3, "key", sorted(keys))
             before |= tables.stored(3, "id", tables.storable(sorted(lenders)))
         for space, rows in change.derived.items():
