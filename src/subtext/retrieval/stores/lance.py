@@ -999,11 +999,10 @@ class LanceView(SqlView):
         keys, rows, chosen = (found[column].to_numpy() for column in ("key", "_rowid", "sure"))
         if not chosen.all():
             open_ = [own for own, filter_ in zip(conditions, filters, strict=True) if len(set(filter_)) > 1]
-            chosen = chosen.copy()
-            chosen[~chosen] = [
-                all(fulfils(condition, name, facets(json_object(metadata) or {})) for condition in open_)
-                for name, metadata in self.tables.rows_at(rows[~chosen], ["id", "metadata"])
-            ]
+            chosen, names = chosen.copy(), list(chain(*map(_fields_of, open_)))
+            left = self.tables.rows_at(rows[~chosen], ["id", "metadata"])
+            values = ((name, _facets_of(metadata, names)) for name, metadata in left)
+            chosen[~chosen] = [all(fulfils(condition, name, own) for condition in open_) for name, own in values]
             keys, rows = keys[chosen], rows[chosen]
         order = np.argsort(keys, kind="stable")
         return keys[order].astype(np.int64), rows[order].astype(np.uint64)
@@ -1122,7 +1121,7 @@ class LanceView(SqlView):
         """Key and typed columns of the items that have a field in these; and key and values of all others."""
         columns, lists, where = self.tables.fields.held(SIDES.index(side), kind, name)
         table = self.tables.scan(["key", *columns], f"{columns[0]} IS NOT NULL") if columns else None
-        rest = self._metadata(f"kind = {SIDES.index(side)} AND ({where})") if where else iter(())
+        rest = self._metadata(f"kind = {SIDES.index(side)} AND ({where})", [name]) if where else iter(())
         batches = self.tables.batches(["key", *lists], f"{lists[0]} IS NOT NULL") if lists else iter(())
 
         def values() -> Iterator[tuple[int, Sequence[str | int | float]]]:
@@ -1142,11 +1141,11 @@ class LanceView(SqlView):
 
         return table, values()
 
-    def _metadata(self, where: str) -> Iterator[tuple[int, set[Facet]]]:
-        """Key and facets of the items that a filter passes."""
+    def _metadata(self, where: str, names: Sequence[str] | None = None) -> Iterator[tuple[int, set[Facet]]]:
+        """Key and facets, of some fields or all, of the items that a filter passes."""
         for batch in self.tables.batches(["key", "metadata"], where):
             for key, metadata in zip(batch["key"].to_pylist(), batch["metadata"].to_pylist(), strict=True):
-                yield key, facets(json_object(metadata) or {})
+                yield key, _facets_of(metadata, names)
 
     def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
         rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
@@ -1375,6 +1374,20 @@ def _is_equality(condition: Condition | AnyOf) -> bool:
     if isinstance(condition, AnyOf):
         return not condition.negated and all(any(map(_is_equality, own)) for own in condition.alternatives)
     return condition.field != TEXT and condition.test in ("=", "in")
+
+
+def _fields_of(condition: Condition | AnyOf) -> list[str]:
+    """The fields of a condition."""
+    if isinstance(condition, AnyOf):
+        return [name for own in chain(*condition.alternatives) for name in _fields_of(own)]
+    return [condition.field]
+
+
+def _facets_of(metadata: str, names: Sequence[str] | None) -> set[Facet]:
+    """The facets of metadata: all, or at least those of some fields, which are found sooner."""
+    found = json_object(metadata) or {}
+    own = found if names is None else {key: it for key, it in found.items() if any(n.startswith(key) for n in names)}
+    return facets(own)
 
 
 def _names_side(condition: Condition | AnyOf) -> bool:
