@@ -12,7 +12,6 @@ from itertools import islice
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from subtext.data.dates import END, DateInterval, read_date, year_interval, year_of
 from subtext.errors import RequirementError
@@ -31,7 +30,7 @@ from subtext.retrieval.stores.facets import (
     place_of,
 )
 from subtext.retrieval.stores.item import Side
-from subtext.retrieval.stores.store import View
+from subtext.retrieval.stores.store import Keys, View
 from subtext.retrieval.words import fold
 
 _AND = re.compile(r"\sand\s+", re.I)
@@ -170,7 +169,7 @@ def _readings(written: str) -> list[Value]:
     return [value for value in (read_date(written), written) if value is not None]
 
 
-def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool = True) -> NDArray[np.int64]:
+def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool = True) -> Keys:
     """The keys of the items of an index that fulfil every condition.
 
     Args:
@@ -180,7 +179,7 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
         strict: Refuses a field that no item of the side has, and a value that cannot occur in its field.
 
     Returns:
-        (N) int64 keys, ascending.
+        N keys, ascending, which may have stayed in the store; see `View.choose`.
 
     Raises:
         RequirementError: With `strict`: for an unknown field, a value of another type than the field's values, or a
@@ -197,7 +196,7 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
             f"{', '.join(fields) or 'none'}, and text and id{meant}"
         )
     where = [_resolved(view, side, condition) for condition in where]
-    keys = view.select(side, [_complete(view, side, one) for one in where]) if where else view.keys(side)
+    keys = view.choose(side, [_complete(view, side, one) for one in where]) if where else view.keys(side)
     # A field of another type matches nothing: only then its type is looked at.
     for condition in where if strict else ():
         if not len(keys) or condition.test == "!=":
@@ -312,14 +311,14 @@ def require_dates(view: View, side: Side, field: str) -> None:
 
 
 def places_by_date(
-    view: View, side: Side, keys: NDArray[np.int64], field: str, *, descending: bool = False
+    view: View, side: Side, keys: Keys, field: str, *, descending: bool = False
 ) -> list[tuple[Place, int]]:
     """Items in the order of the dates of a field, those without a date last.
 
     Args:
         view: The index at one moment.
         side: "images" or "texts".
-        keys: (N) int64 keys.
+        keys: N keys.
         field: The field.
         descending: The latest comes first.
 
@@ -331,7 +330,7 @@ def places_by_date(
     """
     require_dates(view, side, field)
     dates = view.dates(side, field)
-    return sorted((place_of(dates.get(key), descending=descending), key) for key in keys.tolist())
+    return sorted((place_of(dates.get(key), descending=descending), key) for key in np.asarray(keys).tolist())
 
 
 def _some(view: View, side: Side, name: str, typed: str) -> bool:

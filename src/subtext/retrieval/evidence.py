@@ -32,7 +32,7 @@ from subtext.retrieval.confidence import (
 from subtext.retrieval.ranker import BY_MACHINES, LEXICAL, OWN, SIGNALS, Moments, Ranker, Signal, Weights
 from subtext.retrieval.stores.facets import Condition, item_words
 from subtext.retrieval.stores.item import MACHINE, MACHINES, Hits, Side, Space
-from subtext.retrieval.stores.store import View
+from subtext.retrieval.stores.store import Keys, View, are_among
 from subtext.retrieval.words import query_words, words
 
 MOST_WORDS = 256
@@ -133,7 +133,7 @@ class ItemScores:
         self,
         count: int,
         *,
-        among: NDArray[np.int64] | None = None,
+        among: Keys | None = None,
         without: Sequence[int] = (),
         first: NDArray[np.int64] | Sequence[int] = (),
     ) -> Hits:
@@ -141,7 +141,7 @@ class ItemScores:
 
         Args:
             count: Number of items.
-            among: (M) int64 keys to choose from, ascending; None for all.
+            among: M keys to choose from, ascending; None for all.
             without: Keys to leave out.
             first: Keys of items that come before all others.
 
@@ -149,13 +149,14 @@ class ItemScores:
             At most `count` hits, best first; equal scores in the order of their keys.
         """
         if len(first):
-            chosen = np.intersect1d(self.keys if among is None else among, first)
+            chosen = np.intersect1d(self.keys, first)
+            chosen = chosen if among is None else chosen[are_among(chosen, among)]
             before = self.best(count, among=chosen, without=without)
             if len(before.keys) == count:
                 return before
             after = self.best(count - len(before.keys), among=among, without=[*without, *chosen.tolist()])
             return Hits(np.append(before.keys, after.keys), np.append(before.scores, after.scores))
-        rows = np.arange(len(self.keys)) if among is None else np.flatnonzero(np.isin(self.keys, among))
+        rows = np.arange(len(self.keys)) if among is None else np.flatnonzero(are_among(self.keys, among))
         if len(without):
             rows = rows[~np.isin(self.keys[rows], list(without))]
         # Of float32, in which equal items have equal scores.
@@ -283,7 +284,7 @@ class Gatherer:
         parts: Sequence[Part],
         *,
         count: int,
-        among: NDArray[np.int64] | None = None,
+        among: Keys | None = None,
         without: Sequence[int] = (),
         first: NDArray[np.int64] | Sequence[int] = (),
     ) -> ItemScores:
@@ -294,7 +295,7 @@ class Gatherer:
         Args:
             parts: One part or more.
             count: Number of results that are needed.
-            among: (M) int64 keys to search, ascending; None for all. It has no influence on scores.
+            among: M keys to search, ascending; None for all. It has no influence on scores.
             without: Keys that are left out of the results.
             first: Keys of items that come before all others.
 
@@ -351,7 +352,7 @@ class Gatherer:
         self,
         scales: Sequence[_Scale],
         count: int,
-        among: NDArray[np.int64] | None,
+        among: Keys | None,
         without: Sequence[int],
         first: NDArray[np.int64] | Sequence[int],
     ) -> NDArray[np.int64]:
@@ -378,12 +379,12 @@ class Gatherer:
 
         # What a query is judged by is the best of all items, whichever it asks for.
         choose(slice(None), max(count, BEST) + len(without))
-        if among is not None:
-            choose(np.flatnonzero(np.isin(keys, among)), count + len(without))
+        searched = np.arange(len(keys)) if among is None else np.flatnonzero(are_among(keys, among))
+        choose(searched, count + len(without))
         if len(first):
-            choose(np.flatnonzero(np.isin(keys, first if among is None else np.intersect1d(first, among))), count)
+            choose(searched[np.isin(keys[searched], first)], count)
             # Those that follow are the best of the others.
-            choose(slice(None) if among is None else np.flatnonzero(np.isin(keys, among)), count + len(first))
+            choose(searched, count + len(first))
         return keys[chosen]
 
     def _nearly(self, signal: Signal, part: Part) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
@@ -613,19 +614,19 @@ class Gatherer:
             best = float(self._matches(signal, part.text).max(initial=-np.inf))
         return Moments.of(values, best=best)
 
-    def _candidates(self, parts: Sequence[Part], count: int, among: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    def _candidates(self, parts: Sequence[Part], count: int, among: Keys | None) -> NDArray[np.int64]:
         """The best items of each signal of the positive parts."""
         view, depth = self.view, max(LEAST_CANDIDATES, CANDIDATES * count)
         found = [np.zeros(0, dtype=np.int64)]
 
-        def limits(signal: Signal) -> NDArray[np.int64] | None:
+        def limits(signal: Signal) -> Keys | None:
             """What a signal may find: rows of its own items, of writers and of images."""
             if self.side == "texts" or signal not in (*OWN, *BY_MACHINES):
                 return among
             if among is None and not len(self.machine_texts):
                 return None
             images, texts = self.own_texts(view.keys("images"), signal)
-            return np.unique(texts if among is None else texts[np.isin(images, among)])
+            return np.unique(texts if among is None else texts[are_among(images, among)])
 
         for part in parts:
             if part.weight <= 0:
@@ -641,10 +642,10 @@ class Gatherer:
                     found.append(self._owners(signal, hits.keys))
                 elif part.text is not None:
                     matches, own = self._best_matches(signal, part.text, None), limits(signal)
-                    matches = (matches if own is None else matches[np.isin(matches, own)])[:depth]
+                    matches = (matches if own is None else matches[are_among(matches, own)])[:depth]
                     found.append(self._owners(signal, matches))
         keys = np.unique(np.concatenate(found))
-        return keys if among is None else keys[np.isin(keys, among)]
+        return keys if among is None else keys[are_among(keys, among)]
 
 
 def covered(query: str, said: Sequence[Sequence[str]]) -> float:

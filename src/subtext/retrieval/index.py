@@ -41,7 +41,7 @@ from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.facets import Condition, earliest, place_of
 from subtext.retrieval.stores.item import SIDES, Hits, Side, require_directions
 from subtext.retrieval.stores.registry import open_store
-from subtext.retrieval.stores.store import Store, View
+from subtext.retrieval.stores.store import Store, View, are_among
 from subtext.retrieval.text_side import TextSide
 from subtext.text_helpers import listed
 
@@ -366,7 +366,7 @@ class Index:
             combined = CombinedQuery(parts, None if single else confidence.background(side))
             if gatherer is not None:
                 having, first = gatherer.with_words(parts), phrased(view, query)
-                chosen = among if having is None else having if among is None else np.intersect1d(having, among)
+                chosen = among if having is None else having if among is None else having[are_among(having, among)]
                 scored = gatherer.gather(parts, count=depth, among=chosen, without=examples, first=first)
                 result = scored.best(depth, among=chosen, without=examples, first=first)
                 if single and side == "images" and not query.signals:
@@ -1030,7 +1030,7 @@ def _has_words(view: View, query: Query, text: str) -> bool:
         if side != query.target:
             own, linked = (texts, images) if side == "texts" else (images, texts)
             keys = linked[np.isin(own, keys)]
-        if np.isin(keys, among).any():
+        if are_among(keys, among).any():
             return True
     return False
 

@@ -24,7 +24,7 @@ from subtext.retrieval.evidence import CANDIDATES, Part
 from subtext.retrieval.ranker import SIGNALS, Signal
 from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side
-from subtext.retrieval.stores.store import View
+from subtext.retrieval.stores.store import Keys, View
 from subtext.retrieval.words import words
 from subtext.settings import named_fields
 from subtext.text_helpers import listed
@@ -311,9 +311,7 @@ class CombinedQuery:
             total += factor * (part_scores(part, vectors) - mean)
         return total
 
-    def search(
-        self, view: View, side: Side, count: int, *, among: NDArray[np.int64] | None, without: Sequence[int] = ()
-    ) -> Hits:
+    def search(self, view: View, side: Side, count: int, *, among: Keys | None, without: Sequence[int] = ()) -> Hits:
         """The best items, without the examples and judged items of the query.
 
         Exact where items and parts have one vector each. Else candidates are the best items of each positive part, ten
@@ -323,7 +321,7 @@ class CombinedQuery:
             view: The index at one moment.
             side: "images" or "texts".
             count: Number of items.
-            among: (M) int64 keys to search, ascending; None for all.
+            among: M keys to search, ascending; None for all.
             without: Keys to leave out.
 
         Returns:

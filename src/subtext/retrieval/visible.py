@@ -37,7 +37,7 @@ from subtext.retrieval.stores.item import (
     opposite,
     side_of,
 )
-from subtext.retrieval.stores.store import Stats, Store, View, Writer
+from subtext.retrieval.stores.store import Keys, Stats, Store, View, Writer, are_among
 from subtext.retrieval.word_index import WordIndex
 from subtext.retrieval.words import fold, spaced
 
@@ -96,7 +96,7 @@ class VisibleView(View):
         """
         name = f"keys of {side}"
         if name not in self.cache:
-            images = matching(self._base, "images", self.conditions, strict=False)
+            images = np.asarray(matching(self._base, "images", self.conditions, strict=False))
             self.cache["keys of images"] = images
             self.cache["keys of texts"] = self._texts_of(images)
         return self.cache[name]
@@ -109,7 +109,7 @@ class VisibleView(View):
         alone = np.setdiff1d(every, texts, assume_unique=False)
         known = {fold(name) for name in base.fields("texts")}
         for condition in self.conditions:
-            fulfilling = matching(base, "texts", [condition], strict=False)
+            fulfilling = np.asarray(matching(base, "texts", [condition], strict=False))
             alone = np.intersect1d(alone, fulfilling)
             if fold(condition.field) in known:
                 # Those that say nothing of the field are what their images are.
@@ -192,7 +192,7 @@ class VisibleView(View):
         queries: NDArray[np.float32],
         *,
         top: int,
-        among: NDArray[np.int64] | None = None,
+        among: Keys | None = None,
         exact: bool = False,
     ) -> list[Hits]:
         """The best visible items for each of several queries; see `View.nearest`.
@@ -201,20 +201,20 @@ class VisibleView(View):
             side: One of `SPACES`.
             queries: (Q L D) float32.
             top: Number of hits per query, 1 or more.
-            among: (M) int64 keys to search, ascending; None for all visible items.
+            among: M keys to search, ascending; None for all visible items.
             exact: Compares all vectors, however many there are.
 
         Returns:
             Q hits, best first.
         """
         keys = np.sort(self.owners(side)[1]) if side in DERIVED else self.keys(side_of(side))
-        keys = keys if among is None else np.intersect1d(keys, among)
+        keys = keys if among is None else keys[are_among(keys, among)]
         if not len(keys):
             return [NO_HITS] * len(queries)
         return self._base.nearest(side, queries, top=top, among=keys, exact=exact)
 
     def nearest_in(
-        self, space: Space, vectors: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None
+        self, space: Space, vectors: NDArray[np.float32], *, top: int, among: Keys | None = None
     ) -> list[Hits]:
         """The best visible items of a space; see `View.nearest_in`.
 
@@ -222,14 +222,15 @@ class VisibleView(View):
             space: One of `SPACES`.
             vectors: (Q L D) float32.
             top: Number of hits per query, 1 or more.
-            among: (M) int64 keys of items to search, ascending; None for all visible items.
+            among: M keys of items to search, ascending; None for all visible items.
 
         Returns:
             Q hits with keys of items, best first.
         """
         if space != "neighbours":
             return super().nearest_in(space, vectors, top=top, among=among)
-        owners = self.owners(space)[0] if among is None else np.intersect1d(self.owners(space)[0], among)
+        owners = self.owners(space)[0]
+        owners = owners if among is None else owners[are_among(owners, among)]
         changed, lent, _ = self._lent
         others = np.setdiff1d(owners, changed)
         own = np.isin(changed, owners)

@@ -40,7 +40,7 @@ from subtext.retrieval.lists import change_lists, new_list, stored_lists
 from subtext.retrieval.neighbours import refresh
 from subtext.retrieval.stores.item import Side, opposite
 from subtext.retrieval.stores.saved_lists import JUDGED, SavedList
-from subtext.retrieval.stores.store import View
+from subtext.retrieval.stores.store import View, keys_after
 from subtext.retrieval.traces import trace_name
 from subtext.server import schemas
 from subtext.server.decoding import FORMATS, MEDIA_TYPE
@@ -331,18 +331,19 @@ def list_items(
             )
         *place, key = map(int, after.split(".")) if after else (-1,)
         if form.order is None:
-            start = int(np.searchsorted(keys, key, side="right"))
-            marks = list(map(str, keys[start : start + form.top]))
+            page = keys_after(keys, key, form.top + 1)
+            marks = list(map(str, page))
         else:
             places = places_by_date(view, form.target, keys, form.order, descending=form.descending)
             start = bisect_right(places, (tuple(place), key)) if after else 0
-            keys = np.array([key for _, key in places], dtype=np.int64)
-            marks = [".".join(map(str, (*place, key))) for place, key in places[start : start + form.top]]
-        page = keys[start : start + form.top]
-        rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
-    following = f"after={marks[-1]}-{mark}" if start + form.top < len(keys) else None
+            shown = places[start : start + form.top + 1]
+            page = np.array([key for _, key in shown], dtype=np.int64)
+            marks = [".".join(map(str, (*place, key))) for place, key in shown]
+        rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page[: form.top])]
+        total = len(keys)
+    following = f"after={marks[form.top - 1]}-{mark}" if len(marks) > form.top else None
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.ItemPage(index=library.name, total=len(keys), dates=counts, items=rows, next=following)
+    return schemas.ItemPage(index=library.name, total=total, dates=counts, items=rows, next=following)
 
 
 @items.get("/item")

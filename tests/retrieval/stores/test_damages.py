@@ -163,7 +163,7 @@ LANCE = {
     "job in progress deleted": of_state(lambda state: state["jobs"].clear()),
     "image deleted": deleted("id = 'p3'"),
     "text deleted": deleted("id = 't3'"),
-    "facets deleted": edited("id = 'p3'", facets=[]),
+    "label added": edited("id = 'p3'", labels=["place"]),
     "vectors exchanged": exchanged,
     "vector deleted": deleted(f"kind = {lance.FURTHER} AND key = 6"),
     "vector twice there": lambda dataset: library.write_dataset(

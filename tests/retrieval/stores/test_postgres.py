@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -22,12 +22,14 @@ from database import Server, started
 
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import Calibration, store_calibration
-from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.condition import _complete, matching, parse
 from subtext.retrieval.stores import postgres
 from subtext.retrieval.stores.errors import IndexMovedError
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.postgres import Address, Database, DatabaseConnection, GraphVectors, connect_index
 from subtext.retrieval.stores.registry import create_store, is_address, open_store, shown_address
+from subtext.retrieval.stores.store import are_among, keys_after
 from subtext.retrieval.verification import damage, verify
 
 QUERIES = stored_items.vectors(range(1000, 1004), 1)
@@ -104,6 +106,87 @@ def test_filtered_graph_search_returns_all_matches(walked: Database, condition: 
     assert set(found[0].keys.tolist()) <= set(keys.tolist())
     same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
     assert sum(same) >= (0.9 if len(keys) > 60 else 1.0) * sum(len(each.keys) for each in exact)
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted"), stored_items.CASES, ids=[str(case[0])[:40] for case in stored_items.CASES]
+)
+def test_keys_that_stay_in_the_database_are_those_of_a_loop(
+    shared: Database, condition: str | Condition, wanted: Callable[[int], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "FETCHED", -1)
+    stored_items.assert_as_a_loop_says(shared, condition, wanted, QUERIES)
+
+
+def test_search_with_a_broad_filter_sends_no_keys(walked: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys of half a table stay where they are, also for a page of them and for what they have in common."""
+    monkeypatch.setattr(postgres, "FETCHED", 100)
+    sent, plain = list[int](), postgres.PostgresTables.run
+
+    def counting(self: postgres.PostgresTables, statement: str, *values: object, binary: bool = False) -> object:
+        rows = plain(self, statement, *values, binary=binary)
+        cells = [cell for row in rows for cell in row]
+        sent.append(sum(len(cell) if isinstance(cell, str) else 8 for cell in [*cells, *values]))
+        return rows
+
+    where = [parse("tags = odd"), parse("place != Paris")]
+    wanted = [number for number in range(400) if number % 2 and number % 3]
+    with walked.reading() as view:
+        every = view.select("images", where)
+        monkeypatch.setattr(postgres.PostgresTables, "run", counting)
+        keys = matching(view, "images", where)
+        assert isinstance(keys, postgres.ChosenKeys) and len(keys) == len(wanted)
+        exact = view.nearest("images", QUERIES, top=5, among=keys, exact=True)
+        found = view.nearest("images", QUERIES, top=5, among=keys)
+        page = keys_after(keys, int(every[9]), 3)
+        flags = are_among(np.arange(every[0], every[0] + 50), keys)
+        assert sum(sent) < 8 * len(every) * len(sent) / 2
+        ids = [[item.id for item in view.items("images", own.keys)] for own in exact]
+    assert ids == stored_items.plain(QUERIES, wanted) and page.tolist() == every[10:13].tolist()
+    assert flags.tolist() == np.isin(np.arange(every[0], every[0] + 50), every).tolist()
+    assert sum(len(set(a.keys) & set(b.keys)) for a, b in zip(exact, found, strict=True)) >= 18
+
+
+@pytest.fixture(scope="module")
+def described(server: Server) -> Database:
+    """One of so many items that to look through their metadata takes longer than an index."""
+    found = create_store(server.address("described"), stored_items.manifest())
+    entries = []
+    for number in range(4000):
+        tags, other = [f"t{number % 40}", "all"], {f"field{field}": f"{number} {field}" for field in range(8)}
+        day = f"{1000 + number % 800}-03-05"
+        entries.append(
+            IndexEntry(
+                f"p{number}",
+                b"c",
+                metadata={"n": number, "box": f"Box {number % 40}", "taken": day, "tags": tags} | other,
+            )
+        )
+    with found.writing("build") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(4000), stored_items.VIEWS)))
+        writer.compact()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "count", "index"),
+    [
+        (["box = BOX 7"], 100, "facets_by_word"),
+        (["tags = t7"], 100, "facets_by_word"),
+        (["n < 20"], 20, "facets_by_number"),
+        (["n >= 3900"], 100, "facets_by_number"),
+        (["taken = 1500-03-05"], 5, "facets_by_date"),
+        (["taken < 1003"], 15, "facets_by_date"),
+        (["box = box 7", "taken != 1007-03-05", "tags = all"], 95, "facets_by_word"),
+    ],
+)
+def test_filter_uses_an_index(described: Database, where: list[str], count: int, index: str) -> None:
+    with described.reading() as view:
+        conditions = [_complete(view, "images", parse(own)) for own in where]
+        assert len(view.select("images", conditions)) == count
+        statement, values = view._every(conditions, 0)
+        (plan,) = view.tables.run(f"EXPLAIN (FORMAT JSON) {statement}", *values)[0]
+    assert index in str(plan) and "Seq Scan" not in str(plan), plan
 
 
 def test_a_filter_that_passes_far_items_finds_the_right_ones(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

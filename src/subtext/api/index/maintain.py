@@ -226,6 +226,7 @@ def delete_from_index(
     from subtext.retrieval.query import ids_of
     from subtext.retrieval.stores.item import SIDES, deletion_hash
     from subtext.retrieval.stores.registry import open_store
+    from subtext.retrieval.stores.store import keys_after
 
     store, side = open_store(index), SIDES[int(texts)]
     names = list(ids)
@@ -264,7 +265,7 @@ def delete_from_index(
             return [known.get(name, name) for name in names]
         # The first time, a field that no item has is a mistake; then it may be gone with the items.
         keys = matching(view, side, conditions, strict=not again)
-        fulfilling = [item.id for item in view.items(side, keys)]
+        fulfilling = [item.id for item in view.items(side, keys_after(keys, -1, len(keys)))]
         return [name for name in known.values() if name in set(fulfilling)] if names else fulfilling
 
     if dry_run or (where and confirm is not None):

@@ -61,6 +61,7 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from subtext.data.atomic import HIDDEN
+from subtext.data.dates import year_interval
 from subtext.data.folder_handle import THROUGH
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
@@ -78,8 +79,10 @@ from subtext.retrieval.stores.facets import (
     AnyOf,
     Condition,
     Facet,
+    digits,
     facets,
     fulfils,
+    interval_at,
     item_words,
 )
 from subtext.retrieval.stores.item import (
@@ -105,13 +108,16 @@ from subtext.retrieval.stores.item import (
     vectors_digest,
 )
 from subtext.retrieval.stores.lance_fields import (
+    LABELS,
     LISTED,
+    LONG_SIGN,
     Filter,
     TypedFields,
     Values,
     columns as typed_columns,
     grouped,
     literal,
+    spelt,
     split_float64,
 )
 from subtext.retrieval.stores.part_notes import PARTS, PartNotes
@@ -193,19 +199,17 @@ _LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "text", "content"]
 _ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
-_RELATIONS = (
-    "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 4), "
-    "facets AS (SELECT side, key, f['name'] AS name, f['word'] AS word, f['folded'] AS folded, f['number'] AS number, "
-    "f['rest'] AS rest FROM (SELECT kind AS side, key, unnest(facets) AS f FROM dataset WHERE kind < 4) AS lists) "
-)
+_RELATIONS = "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 4) "
+_COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.float64(), "rest": pa.int64()})
+"""Values of a field as they are counted: a text and as it is folded, or a number as `split_float64` gives it."""
 
 
 def schema(width: int, encoder: int = 0) -> pa.Schema:
     """The columns of an index.
 
     folded, words, length   of the id, and of a text, as they are searched
-    facets                  what the metadata is counted by; a number is `number` + `rest`, exactly
-    text_N, ..., labels     what it is filtered by; see `lance_fields`. A fragment has only those that are used
+    text_N, ..., labels     what the metadata is filtered and counted by; see `lance_fields`. A fragment has only those
+                            that are used. Of a row of neighbours, labels has the keys of the images that are near
     links                   of a text: the ids of its images
     vectors_digest          of all vectors of the item: what `verify` compares
     vector, sentence        of the model, and of the sentence encoder: a row has one of them
@@ -217,7 +221,6 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
     Returns:
         The columns with their types.
     """
-    facet = [("name", pa.string()), ("word", pa.string()), ("folded", pa.string()), ("number", pa.float64())]
     texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words"], pa.string())
     # Of 200 items here and there nearly all blocks of the column are read: keys that follow one another are small so.
     key = pa.field("key", pa.int64(), metadata={"lance-encoding:compression": "lz4"})
@@ -225,12 +228,11 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
         {
             "kind": pa.int8(), "view": pa.int16(), **texts,
             "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
-            "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int64())])),
+            "links": pa.list_(pa.string()),
             "vector": pa.list_(pa.float32(), width), "sentence": pa.list_(pa.float32(), encoder or 1),
-            **typed_columns(),
         }
     )  # fmt: skip
-    return fixed.insert(1, key)
+    return pa.schema([*fixed.insert(1, key), *typed_columns().values()])
 
 
 def columns_of(manifest: Manifest) -> pa.Schema:
@@ -404,23 +406,41 @@ class LanceTables(Tables):
         """The fields of the metadata, and their columns."""
         return TypedFields(self.now)
 
-    def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
+    def rows_at(self, rows: NDArray[np.uint64], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Columns of rows of the table, in the order of their ids.
+
+        Args:
+            rows: (n) row ids of the table.
+            columns: Names of columns.
+
+        Returns:
+            The values of each row.
+        """
+        for start in range(0, len(rows), CHUNK):
+            with translated(self.where):
+                block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=list(columns))
+            yield from zip(*(block[column].to_pylist() for column in columns), strict=True)
+
+    def scan(
+        self, columns: Sequence[str] | Mapping[str, str], where: str, options: Mapping[str, Any] | None = None
+    ) -> pa.Table:
         """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner.
 
         Args:
-            columns: Names of columns.
+            columns: Names of columns, or name -> SQL.
             where: Filter in SQL.
             options: Further options of the scanner.
 
         Returns:
             The rows.
         """
-        fixed = {"columns": list(columns), "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
+        columns = dict(columns) if isinstance(columns, Mapping) else list(columns)
+        fixed = {"columns": columns, "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
         with translated(self.where):
             return self.dataset.scanner(**fixed, **(options or {})).to_table()
 
     def query(self, statement: str, *values: Any) -> pa.Table:
-        """The result of a statement on `items`, `facets` and `dataset`.
+        """The result of a statement on `items` and `dataset`.
 
         Args:
             statement: SQL, with `?` for a value.
@@ -857,19 +877,7 @@ class LanceView(SqlView):
     renewed: bool = False
     """Whether this is a later moment than it was."""
 
-    kinds = (
-        "SELECT count(word), count(number), count(DISTINCT folded) + count(DISTINCT CASE WHEN number IS NOT NULL THEN "
-        "concat(number, ' ', rest) END), min(number), max(number) FROM facets WHERE side = ? AND name = ?"
-    )
-    # Of several spellings the most common one is shown.
-    common = (
-        "SELECT first_value(word ORDER BY own DESC, word) AS shown, number, sum(own) AS many, rest FROM ("
-        "SELECT folded, word, number, rest, count(*) AS own FROM facets WHERE side = ? AND name = ? "
-        "GROUP BY folded, word, number, rest) AS spelt "
-        "GROUP BY folded, number, rest ORDER BY many DESC, number, folded LIMIT ?"
-    )
     of_folded = "SELECT folded, id FROM items WHERE side = ? AND folded = ANY(?::text[])"
-    text = "word"
 
     def renew(self) -> bool:
         """Go on at the newest version where this one was removed; whether it was.
@@ -934,8 +942,8 @@ class LanceView(SqlView):
         if cached not in self.cache:
             names = self.tables.fields.names(SIDES.index(side))
             if names is None:
-                found = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
-                names = [name for (name,) in found]
+                found = self._metadata(f"kind = {SIDES.index(side)}")
+                names = list({name for _, own in found for name, _ in own})
             self.cache[cached] = sorted(name for name in names if not name.endswith((DATE, NUMBER)))
         return list(self.cache[cached])
 
@@ -986,16 +994,16 @@ class LanceView(SqlView):
         """Keys, ascending, and row ids of the items of a space that fulfil every condition."""
         filters = [self._filter(number, condition) for condition in conditions]
         certain, possible = _every(number, conditions, filters)
-        blocks = [self.tables.scan(["key"], certain, {"with_row_id": True})]
-        if possible != certain:
+        sure = "TRUE" if possible == certain else f"({certain}) IS TRUE"
+        found = self.tables.scan({"key": "key", "sure": sure}, possible, {"with_row_id": True})
+        keys, rows, chosen = (found[column].to_numpy() for column in ("key", "_rowid", "sure"))
+        if not chosen.all():
             open_ = [own for own, filter_ in zip(conditions, filters, strict=True) if len(set(filter_)) > 1]
-            rest = f"({possible}) AND ({certain}) IS NOT TRUE"
-            left = self.tables.scan(["key", "id", "metadata"], rest, {"with_row_id": True})
-            ids, metadata = left["id"].to_pylist(), left["metadata"].to_pylist()
-            values = zip(ids, (facets(json_object(own) or {}) for own in metadata), strict=True)
-            chosen = [all(fulfils(condition, name, own) for condition in open_) for name, own in values]
-            blocks.append(left.select(["key", "_rowid"]).filter(pa.array(chosen, type=pa.bool_())))
-        keys, rows = (np.concatenate([block[column].to_numpy() for block in blocks]) for column in ("key", "_rowid"))
+            chosen, names = chosen.copy(), list(chain(*map(_fields_of, open_)))
+            left = self.tables.rows_at(rows[~chosen], ["id", "metadata"])
+            values = ((name, _facets_of(metadata, names)) for name, metadata in left)
+            chosen[~chosen] = [all(fulfils(condition, name, own) for condition in open_) for name, own in values]
+            keys, rows = keys[chosen], rows[chosen]
         order = np.argsort(keys, kind="stable")
         return keys[order].astype(np.int64), rows[order].astype(np.uint64)
 
@@ -1038,13 +1046,106 @@ class LanceView(SqlView):
         Returns:
             Kinds, number and range of the values, and the most frequent ones.
         """
-        values = super().values(side, name, limit=limit)
-        return replace(values, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
+        texts: pa.Table | None = None
+        listed: Iterator[tuple[int, Sequence[str | int | float]]] = self._said(side, name)
+        if not name.endswith(DATE):
+            texts, listed = self._held(side, "text", name)
+        numbers, others = self._held(side, "number", name)
+        extra = [_counted_value(value) for _, own in chain(listed, others) for value in own]
+        tables = [pa.Table.from_pylist(extra, _COUNTED)]
+        if texts is not None:
+            folded, written = texts.columns[-2:]
+            short = pc.invert(pc.starts_with(folded, LONG_SIGN))
+            tables.append(pa.table({"word": pc.coalesce(written, folded), "folded": folded}).filter(short))
+        if numbers is not None:
+            number = numbers.columns[-1]
+            tables.append(pa.table({"number": number, "rest": pa.array(np.zeros(len(number), dtype=np.int64))}))
+        rows = pa.concat_tables(tables, promote_options="default").select(_COUNTED.names)
+        # Of several spellings the most common one is shown.
+        each = rows.group_by(_COUNTED.names).aggregate([([], "count_all")])
+        each = each.sort_by([("count_all", "descending"), ("word", "ascending")])
+        values = each.group_by(_COUNTED.names[1:], use_threads=False).aggregate(
+            [("word", "first"), ("count_all", "sum")]
+        )
+        order = [("count_all_sum", "descending"), *((column, "ascending") for column in ("number", "folded", "rest"))]
+        common = values.sort_by(order).slice(0, limit).to_pylist() if limit else []
+        ends = pc.min_max(rows["number"]).as_py()
+        dates = [date for own in self._dates(side, name).values() for date in own]
+        return FieldValues(
+            rows["word"].null_count < len(rows),
+            rows["number"].null_count < len(rows),
+            len(values),
+            tuple((_value(row["word_first"], row["number"], row["rest"]), row["count_all_sum"]) for row in common),
+            None if ends["min"] is None else (_whole(ends["min"]), _whole(ends["max"])),
+            (min(first for first, _ in dates), max(last for _, last in dates)) if dates else None,
+        )
 
-    def _value(self, text: str | None, number: Any, *rest: int | None) -> str | int | float:
-        if text is not None:
-            return text
-        return _whole(number) + (rest[0] or 0) if math.isfinite(number) else number
+    def dates(self, side: Side, name: str) -> dict[int, tuple[int, int]]:
+        """First and last second of the dates of a field; see `View.dates`. Only its columns are read.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+
+        Returns:
+            Key -> seconds of its earliest date.
+        """
+        numbers, others = self._held(side, "number", name)
+        single = [] if numbers is None else zip(*(own.to_pylist() for own in numbers.columns), strict=True)
+        found = dict[int, list[tuple[int, int]]]()
+        for key, own in chain(((key, [number]) for key, number in single), others):
+            year = min((number for number in own if -9999 <= number <= 9999), default=0.5)
+            if year == int(year):
+                interval = year_interval(int(year))
+                found[key] = [(interval.first, interval.last)]
+        for key, dates in self._dates(side, name).items():
+            found.setdefault(key, []).extend(dates)
+        return {key: min(own) for key, own in found.items()}
+
+    def _dates(self, side: Side, name: str) -> dict[int, list[tuple[int, int]]]:
+        """Key of an item -> what texts of a field say as dates."""
+        return {key: [interval_at(own) for own in dates] for key, dates in self._said(side, name + DATE)}
+
+    def _said(self, side: Side, name: str) -> Iterator[tuple[int, Sequence[str]]]:
+        """Key of an item, and what texts of a field say as dates, as `sortable` writes it."""
+        columns, listed = self._held(side, "date", name)
+        for key, first, last in (
+            [] if columns is None else zip(*(own.to_pylist() for own in columns.columns), strict=True)
+        ):
+            yield key, [digits(first) + digits(last)]
+        yield from ((key, list(map(str, own))) for key, own in listed)
+
+    def _held(
+        self, side: Side, kind: str, name: str
+    ) -> tuple[pa.Table | None, Iterator[tuple[int, Sequence[str | int | float]]]]:
+        """Key and typed columns of the items that have a field in these; and key and values of all others."""
+        columns, lists, where = self.tables.fields.held(SIDES.index(side), kind, name)
+        table = self.tables.scan(["key", *columns], f"{columns[0]} IS NOT NULL") if columns else None
+        rest = self._metadata(f"kind = {SIDES.index(side)} AND ({where})", [name]) if where else iter(())
+        batches = self.tables.batches(["key", *lists], f"{lists[0]} IS NOT NULL") if lists else iter(())
+
+        def values() -> Iterator[tuple[int, Sequence[str | int | float]]]:
+            for batch in batches:
+                for key, texts, each in zip(*(own.to_pylist() for own in batch.columns), strict=True):
+                    written = [text for text in each or texts if text is not None and not text.startswith(LONG_SIGN)]
+                    if written:
+                        yield key, [_number_of(text) for text in written] if kind == "number" else written
+            for key, found in rest:
+                own = [
+                    value for other, value in found if other == name and isinstance(value, str) == (kind != "number")
+                ]
+                if lists:
+                    own = [value for value in own if spelt(str(value)).startswith(LONG_SIGN)]
+                if own:
+                    yield key, own
+
+        return table, values()
+
+    def _metadata(self, where: str, names: Sequence[str] | None = None) -> Iterator[tuple[int, set[Facet]]]:
+        """Key and facets, of some fields or all, of the items that a filter passes."""
+        for batch in self.tables.batches(["key", "metadata"], where):
+            for key, metadata in zip(batch["key"].to_pylist(), batch["metadata"].to_pylist(), strict=True):
+                yield key, _facets_of(metadata, names)
 
     def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
         rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
@@ -1156,7 +1257,6 @@ class LanceView(SqlView):
             "words",
             "length",
             "links",
-            "facets",
             "vectors_digest",
         ]
         for batch in self.tables.batches(columns, f"kind = {number}"):
@@ -1165,10 +1265,9 @@ class LanceView(SqlView):
             for row in batch.to_pylist():
                 own = matrix[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
                 metadata = json_object(row["metadata"]) or {}
-                own_facets = facets(metadata)
-                searched = _searched(number, str(row["id"]), row["path"], row["text"], metadata, own_facets)
-                values = grouped(own_facets) if side in SIDES else {}
-                right_columns = fields.columns(number, values) if side in SIDES else {}
+                searched = _searched(number, str(row["id"]), row["path"], row["text"], metadata)
+                values = grouped(facets(metadata)) if side in SIDES else {}
+                right_columns = _typed(fields, number, metadata, values)
                 recounted.update(fields.counts_of(number, values))
                 links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
                 texts, length = texts + (row["length"] is not None), length + (row["length"] or 0)
@@ -1182,8 +1281,9 @@ class LanceView(SqlView):
                     )
                     == (searched["words"], searched["length"]),
                     "found by another id than its own": row["folded"] == fold(row["id"]),
-                    "filtered by other values than the metadata": row["facets"] == searched["facets"]
-                    and all(row[column] == right_columns.get(column) for column in typed),
+                    "filtered by other values than the metadata": all(
+                        row[column] == right_columns.get(column) for column in typed
+                    ),
                 }.items():
                     if not right:
                         damaged.setdefault(what, []).append(repr(row["id"]))
@@ -1258,10 +1358,36 @@ def _whole(value: Any) -> Any:
 
 def _every(number: int, conditions: Sequence[Condition | AnyOf], filters: Sequence[Filter]) -> Filter:
     """The filter of the rows of a space that fulfil every condition."""
+    near = [_is_equality(own) for own in conditions]
+    if any(near):
+        # Half of an index of an order is more to read than its column, which tells of the rows that the others leave.
+        pairs = zip(near, filters, strict=True)
+        filters = [own if is_near else Filter(*(f"({text}) IS TRUE" for text in own)) for is_near, own in pairs]
     # A column belongs to a field of one side.
     own = [] if any(map(_names_side, conditions)) else [f"kind = {number}"]
     certain, possible = (" AND ".join([*own, *texts]) for texts in list(zip(*filters, strict=True)) or ((), ()))
     return Filter(certain, possible)
+
+
+def _is_equality(condition: Condition | AnyOf) -> bool:
+    """Whether an index gives the items that fulfil a condition by few values of it."""
+    if isinstance(condition, AnyOf):
+        return not condition.negated and all(any(map(_is_equality, own)) for own in condition.alternatives)
+    return condition.field != TEXT and condition.test in ("=", "in")
+
+
+def _fields_of(condition: Condition | AnyOf) -> list[str]:
+    """The fields of a condition."""
+    if isinstance(condition, AnyOf):
+        return [name for own in chain(*condition.alternatives) for name in _fields_of(own)]
+    return [condition.field]
+
+
+def _facets_of(metadata: str, names: Sequence[str] | None) -> set[Facet]:
+    """The facets of metadata: all, or at least those of some fields, which are found sooner."""
+    found = json_object(metadata) or {}
+    own = found if names is None else {key: it for key, it in found.items() if any(n.startswith(key) for n in names)}
+    return facets(own)
 
 
 def _names_side(condition: Condition | AnyOf) -> bool:
@@ -1271,14 +1397,18 @@ def _names_side(condition: Condition | AnyOf) -> bool:
     return condition.field not in (ID, TEXT) and condition.test != "!="
 
 
-def _searched(
-    side: int, name: str, path: str | None, text: str | None, metadata: Mapping[str, Any], found: set[Facet]
-) -> dict[str, Any]:
-    """The columns that words and metadata, in which these facets were found, are searched and counted by."""
+def _searched(side: int, name: str, path: str | None, text: str | None, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that words are searched and counted by."""
     said = text if side else item_words(name, path, metadata)
     spelled = None if said is None else words(said)
     spaced, length = (None, None) if spelled is None else (_spaced(spelled), len(spelled))
-    return {"words": spaced, "length": length, "facets": _facet_rows(found)}
+    return {"words": spaced, "length": length}
+
+
+def _typed(fields: TypedFields, side: int, metadata: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """The typed columns of an item; of a row of neighbours the images that are near."""
+    near = metadata.get("near") if side == SPACES.index("neighbours") else None
+    return {"labels": sorted(map(str, near))} if isinstance(near, list) and near else fields.columns(side, values)
 
 
 def _spaced(spelled: Sequence[str]) -> str:
@@ -1291,13 +1421,23 @@ def _hashes(row: bytes) -> list[bytes]:
     return [row[start : start + 16] for start in range(0, len(row), 16)]
 
 
-def _facet_rows(found: set[Facet]) -> list[dict[str, Any]]:
-    rows = []
-    for name, value in sorted(found, key=str):
-        word = value if isinstance(value, str) else None
-        number, rest = (None, None) if isinstance(value, str) else split_float64(value)
-        rows.append({"name": name, "word": word, "folded": word and fold(word), "number": number, "rest": rest})
-    return rows
+def _number_of(written: str) -> int | float:
+    """A number as a list has it."""
+    return int(written) if written.removeprefix("-").isdigit() else float(written)
+
+
+def _counted_value(value: str | int | float) -> dict[str, Any]:
+    """A value as a row of `_COUNTED`."""
+    if isinstance(value, str):
+        return {"word": value, "folded": fold(value)}
+    return dict(zip(("number", "rest"), split_float64(value), strict=True))
+
+
+def _value(text: str | None, number: Any, rest: int | None) -> str | int | float:
+    """A value as it was put in."""
+    if text is not None:
+        return text
+    return _whole(number) + (rest or 0) if math.isfinite(number) else number
 
 
 def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -1389,18 +1529,17 @@ def item_numbers(side: int, name: str, item: StateRow) -> dict[str, int]:
     return {**numbers, "items": _item_sum(entry.digest(side, item.key), item.key)}
 
 
-def item_values(side: int, item: StateRow) -> tuple[set[Facet], Values]:
-    """The values of an item's metadata, as facets and by kind and field.
+def item_values(side: int, item: StateRow) -> Values:
+    """The values of an item's metadata by their kind and field.
 
     Args:
         side: Number of its space.
         item: What is stored of it.
 
     Returns:
-        Facets, and the values that typed columns hold: none of what is derived of items.
+        The values that typed columns hold: none of what is derived of items.
     """
-    found = facets(json.loads(item.entry.metadata_json))
-    return found, grouped(found) if side < len(SIDES) else {}
+    return grouped(facets(json.loads(item.entry.metadata_json))) if side < len(SIDES) else {}
 
 
 def item_rows(
@@ -1409,7 +1548,7 @@ def item_rows(
     item: StateRow,
     vectors: NDArray[np.float32],
     fields: TypedFields,
-    values: tuple[set[Facet], Values],
+    values: Values,
     digest: bytes | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of an item: one that has its columns and first vector, and one for each further vector.
@@ -1426,15 +1565,15 @@ def item_rows(
     Returns:
         The columns of each row.
     """
-    entry = item.entry
+    entry, metadata = item.entry, json.loads(item.entry.metadata_json)
     row = {
         "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
         "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
         "stamp": entry.stamp, "digest": entry.digest(side, item.key),
         "vectors_digest": vectors_digest(vectors, item.key) if digest is None else digest,
         vector_column(SPACES[side]): vectors[0], "links": sorted(item.links) if side == 1 else None,
-        **_searched(side, name, entry.path, entry.text, json.loads(entry.metadata_json), values[0]),
-        **fields.columns(side, values[1]),
+        **_searched(side, name, entry.path, entry.text, metadata),
+        **_typed(fields, side, metadata, values),
     }  # fmt: skip
     further = enumerate(vectors[1:], start=1)
     return [row, *({"kind": FURTHER + side, "key": item.key, "view": view, "vector": own} for view, own in further)]
@@ -1951,9 +2090,12 @@ class LanceWriter(Writer):
         if lenders and state["neighbours"]:
             present = tables.stored(0, "id", tables.storable(sorted(lenders)))
             near = sorted({row.key for row in present.values()})
-            found = "SELECT DISTINCT key FROM facets WHERE side = 3 AND name = 'near' AND number = ANY(?::bigint[])"
-            keys = [tables.keys(found, near[start : start + CHUNK]).tolist() for start in range(0, len(near), CHUNK)]
-            before |= tables.stored(3, "key", sorted({*chain(*keys)}))
+            keys = set[int]()
+            for start in range(0, len(near), CHUNK):
+                lent = literal([str(key) for key in near[start : start + CHUNK]])
+                found = tables.scan(["key"], f"kind = 3 AND array_has_any({LABELS}, [{lent}])")
+                keys |= set(found["key"].to_pylist())
+            before |= tables.stored(3, "key", sorted(keys))
             before |= tables.stored(3, "id", tables.storable(sorted(lenders)))
         for space, rows in change.derived.items():
             own, number, names = SIDES.index(side_of(space)), SPACES.index(space), list(rows)
@@ -1988,12 +2130,12 @@ class LanceWriter(Writer):
             draft.where.append(where)
         for start in range(0, len(removed), CHUNK):
             draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
-        fields, found = TypedFields(draft.state), dict[tuple[int, str], tuple[set[Facet], Values]]()
+        fields, found = TypedFields(draft.state), dict[tuple[int, str], Values]()
         for sign, items in ((-1, before), (1, after)):
             for side, name in changed:
                 if item := items.get((side, name)):
                     found[side, name] = item_values(side, item)
-                    fields.count(side, found[side, name][1], sign)
+                    fields.count(side, found[side, name], sign)
                     _count(draft.state, item_numbers(side, name, item), sign)
         draft.state |= fields.as_state()
         for side, name in changed:
@@ -2654,7 +2796,7 @@ class LanceParts:
         fields = TypedFields({"fields": [], "unlisted": [0, 0]})
         for side, own in metadata:
             number = SIDES.index(side)
-            fields.count(number, item_values(number, StateRow(0, IndexEntry("", b"", metadata=own)))[1])
+            fields.count(number, item_values(number, StateRow(0, IndexEntry("", b"", metadata=own))))
         self._fields = fields.as_state()
         return self._fields
 

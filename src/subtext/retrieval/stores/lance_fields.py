@@ -3,10 +3,12 @@
 A field of a side has a column of its own for each kind of value that it has, numbered in the order in which they came:
 
     text_N             folded; of a long text a digest, since an index holds its values
+    written_N          a text that is not long, as it was written, where folding changed it
     number_N           float64
     first_N, last_N    seconds of the first and the last end of what a text says as a date
     list_N             what an item has there that is no single value of these: several values, or a number that float64
                        does not hold exactly; each as a text
+    each_N             these texts as they were written, where folding changed one
 
 The state of the index names the field of each column. `labels` holds what has no place in them, of fields beyond those
 columns: each value with its field, and once the field. So equality is exact for all values. What else is asked of
@@ -47,15 +49,21 @@ LISTED = 1024
 """Fields and kinds that the state counts."""
 LONG = 200
 """Letters of the longest text that a column holds as it is."""
-_LONG = "\x1f"
+_BETWEEN = "\x1e"
+"""What stands between the values of a list where it is one text; no folded text has it."""
+LONG_SIGN = "\x1f"
 """What the digest of a long text begins with; no folded text does."""
 _TYPES = {
     "text": pa.string(),
+    "written": pa.string(),
     "number": pa.float64(),
     "first": pa.int64(),
     "last": pa.int64(),
     "list": pa.list_(pa.string()),
+    "each": pa.list_(pa.string()),
 }
+_PARTS = {"text": ("text", "written"), "number": ("number",), "date": ("first", "last"), "list": ("list", "each")}
+"""Kind of values -> the columns of a field of it."""
 LABELS = "labels"
 
 Values = Mapping[tuple[str, str], Sequence[str | int | float]]
@@ -69,18 +77,19 @@ class Filter(NamedTuple):
     possible: str
 
 
-def columns() -> dict[str, pa.DataType]:
+def columns() -> dict[str, pa.Field]:
     """All typed columns.
 
     Returns:
-        Column -> its type.
+        Name -> column.
     """
-    names = [(part, n) for kind, count in COLUMNS.items() for n in range(count) for part in _parts(kind)]
-    return {f"{part}_{n}": _TYPES[part] for part, n in names} | {LABELS: pa.list_(pa.string())}
-
-
-def _parts(kind: str) -> tuple[str, ...]:
-    return ("first", "last") if kind == "date" else (kind,)
+    names = [(part, n) for kind, count in COLUMNS.items() for n in range(count) for part in _PARTS[kind]]
+    types = {f"{part}_{n}": _TYPES[part] for part, n in names} | {LABELS: pa.list_(pa.string())}
+    # A condition beside another one reads its column: of numbers, which Lance itself hardly compresses, half and less.
+    small = {"lance-encoding:compression": "zstd"}
+    return {
+        name: pa.field(name, own, metadata=small if pa.types.is_primitive(own) else None) for name, own in types.items()
+    }
 
 
 def split_float64(number: float) -> tuple[float, int]:
@@ -153,17 +162,24 @@ def _is_held(values: Sequence[str | int | float]) -> bool:
     return rest == 0 and math.isfinite(nearest)
 
 
-def _spelt(text: str) -> str:
-    """A text as its column holds it."""
+def spelt(text: str) -> str:
+    """A text as its column holds it.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        Folded; a digest of a long one.
+    """
     folded = fold(text)
     digest = hashlib.blake2b(folded.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return folded if len(folded) <= LONG else _LONG + digest
+    return folded if len(folded) <= LONG else LONG_SIGN + digest
 
 
 def _listed(value: str | int | float, *, is_date: bool = False) -> str:
     """A value as a list has it: equal ones are one text."""
     if isinstance(value, str):
-        return value if is_date else _spelt(value)
+        return value if is_date else spelt(value)
     return repr(int(value) if isinstance(value, int) or value.is_integer() else float(value))
 
 
@@ -246,7 +262,7 @@ class TypedFields:
         """
         own = [(kind, field.column) for (_, kind, _), field in self.known.items() if field.column >= 0]
         lists = [("list", field.list_column) for field in self.known.values() if field.list_column >= 0]
-        return [f"{part}_{number}" for kind, number in sorted(own + lists) for part in _parts(kind)] + [LABELS]
+        return [f"{part}_{number}" for kind, number in sorted(own + lists) for part in _PARTS[kind]] + [LABELS]
 
     def indexes(self) -> dict[str, str]:
         """The indexes that Lance makes of typed columns.
@@ -255,7 +271,11 @@ class TypedFields:
             Column -> kind of its index.
         """
         has_labels = any(self.unlisted) or any(field.list_column == -1 for field in self.known.values())
-        names = self.used() if has_labels else self.used()[:-1]
+        names = [
+            name
+            for name in (self.used() if has_labels else self.used()[:-1])
+            if not name.startswith(("written", "each"))
+        ]
         return {name: "LABEL_LIST" if name.startswith(("list", LABELS)) else "BTREE" for name in names}
 
     def count(self, side: int, values: Values, sign: int = 1) -> None:
@@ -339,16 +359,27 @@ class TypedFields:
         for (kind, name), own in values.items():
             field = self.known.get((side, kind, name), _UNKNOWN)
             if not self._is_single(field, own):
-                listed = [_listed(value, is_date=kind == "date") for value in own]
+                listed = {_listed(value, is_date=kind == "date"): value for value in own}
                 if field.list_column < 0:
-                    listed = [_label(side, kind, name), *(_label(side, kind, name, value) for value in listed)]
-                row[field.list_name] = sorted({*listed, *row.get(field.list_name, ())})
+                    labels = [_label(side, kind, name), *(_label(side, kind, name, value) for value in listed)]
+                    row[LABELS] = sorted({*labels, *row.get(LABELS, ())})
+                    continue
+                row[field.list_name] = sorted(listed)
+                each = [None if text.startswith(LONG_SIGN) else listed[text] for text in sorted(listed)]
+                if kind == "text" and any(
+                    value not in (None, text) for text, value in zip(sorted(listed), each, strict=True)
+                ):
+                    row[f"each_{field.list_column}"] = each
             elif kind == "date":
                 ends = str(own[0])[:DIGITS], str(own[0])[DIGITS:]
-                row |= {f"{part}_{field.column}": int(end) - END for part, end in zip(_parts(kind), ends, strict=True)}
+                row |= {f"{part}_{field.column}": int(end) - END for part, end in zip(_PARTS[kind], ends, strict=True)}
             else:
                 value = own[0]
-                row[f"{kind}_{field.column}"] = _spelt(value) if isinstance(value, str) else split_float64(value)[0]
+                row[f"{kind}_{field.column}"] = held = (
+                    spelt(value) if isinstance(value, str) else split_float64(value)[0]
+                )
+                if isinstance(value, str) and not str(held).startswith(LONG_SIGN) and held != value:
+                    row[f"written_{field.column}"] = value
         return row
 
     def names(self, side: int) -> list[str] | None:
@@ -374,6 +405,27 @@ class TypedFields:
         """
         has = {kind: (side, kind, name) in self.known for kind in ("text", "date", "number")}
         return None if self.unlisted[side] else (has["text"] or has["date"], has["number"])
+
+    def held(self, side: int, kind: str, name: str) -> tuple[Sequence[str], Sequence[str], str]:
+        """The typed columns of a field, and the rows of which the metadata says what they do not.
+
+        Args:
+            side: Number of the side.
+            kind: "text", "number" or "date".
+            name: The field.
+
+        Returns:
+            Columns of single values, and of lists, of which an item with any has the first; and SQL, "" for no row: of
+            these rows the long texts are missing, or without columns of lists all values.
+        """
+        field, long = self._field(side, kind, name), literal(LONG_SIGN)
+        names = [f"{part}_{field.column}" for part in _PARTS[kind]] if field.column >= 0 else []
+        lists = [f"{part}_{field.list_column}" for part in _PARTS["list"]] if field.list_column >= 0 else []
+        rest = [] if lists else [own.possible for own in self._left(side, kind, name)]
+        if kind == "text":
+            rest += [f"starts_with({own}, {long})" for own in names[:1]]
+            rest += [f"contains(array_to_string({own}, {literal(_BETWEEN)}), {long})" for own in lists[:1]]
+        return names, lists, " OR ".join(rest)
 
     def filter(self, side: int, condition: Condition | AnyOf) -> Filter:
         """A condition as SQL; one on the words of texts is not among them.
@@ -402,18 +454,18 @@ class TypedFields:
             ids = [str(value) for value in condition.values if can_hold(str(value))]
             return _exact(f"contains(folded, {literal(part)})" if test == "contains" else f"id IN ({literal(ids)})")
         if test == "contains":
-            part, long = literal(fold(texts[0])), literal(_LONG)
+            part, long = literal(fold(texts[0])), literal(LONG_SIGN)
             field = self._field(side, "text", name)
             filters = list[Filter]()
             if field.column >= 0:
                 has, is_long = f"contains(text_{field.column}, {part})", f"starts_with(text_{field.column}, {long})"
                 filters.append(Filter(f"({has} AND NOT {is_long})", f"({has} OR {is_long})"))
-            if field.in_lists:
-                joined = f"array_to_string({field.list_name}, '\x1e')"
-                possible = f"(contains({joined}, {part}) OR contains({joined}, {long}))"
-                filters.append(
-                    Filter("FALSE", self._in_list(side, "text", name) if field.list_column < 0 else possible)
-                )
+            if field.in_lists and field.list_column < 0:
+                filters += self._left(side, "text", name)
+            elif field.in_lists:
+                joined = f"array_to_string({field.list_name}, {literal(_BETWEEN)})"
+                has, is_long = f"contains({joined}, {part})", f"contains({joined}, {long})"
+                filters.append(Filter(f"({has} AND NOT {is_long})", f"({has} OR {is_long})"))
             return _any(filters)
         dates = [self._within(side, condition, "=" if test == "in" else test, date) for date in condition.dates]
         if test in ("=", "in"):
@@ -428,9 +480,9 @@ class TypedFields:
             field = self._field(side, kind, name)
             own = [value for value in others if isinstance(value, str) == (kind == "text") and value == value]
             held = [value for value in own if _is_held([value])]
-            spelt = [_spelt(value) if isinstance(value, str) else split_float64(value)[0] for value in held]
-            if field.column >= 0 and spelt:
-                filters.append(_exact(f"{kind}_{field.column} IN ({literal(list(dict.fromkeys(spelt)))})"))
+            columns = [spelt(value) if isinstance(value, str) else split_float64(value)[0] for value in held]
+            if field.column >= 0 and columns:
+                filters.append(_exact(f"{kind}_{field.column} IN ({literal(list(dict.fromkeys(columns)))})"))
             if field.in_lists and own:
                 listed = list(dict.fromkeys(map(_listed, own)))
                 if field.list_column < 0:

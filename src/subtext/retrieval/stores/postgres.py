@@ -59,6 +59,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
+from subtext.data.dates import END, DateInterval
 from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.ops import draw
 from subtext.retrieval import ann
@@ -66,7 +67,7 @@ from subtext.retrieval.index_files import json_object
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
-from subtext.retrieval.stores.facets import facets, item_words
+from subtext.retrieval.stores.facets import DATE, DIGITS, AnyOf, Condition, facets, interval_tests, item_words
 from subtext.retrieval.stores.item import (
     DERIVED,
     SIDES,
@@ -93,10 +94,14 @@ from subtext.retrieval.stores.sql import (
     StatementView,
     Tables,
     can_hold,
+    every_item,
+    read_keys,
     require_storable,
+    union,
     with_facet,
+    without_not,
 )
-from subtext.retrieval.stores.store import Stats, Store
+from subtext.retrieval.stores.store import Keys, KeysInStore, Stats, Store
 from subtext.retrieval.words import as_vector, fold, phrase_query, query_words, words as split
 from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
@@ -105,6 +110,8 @@ NEEDED = [0, 8]
 """The first pgvector that goes on looking where a filter leaves too few (iterative scan)."""
 ROWS = 2000
 """Rows that `verify` reads at a time."""
+FETCHED = 1000
+"""Keys that fulfil a condition and that a client gets; more of them stay a part of its queries."""
 FEW = 200
 """Items whose words are compared at a time: more of them may need space on the server's disk."""
 NUMBERS: Mapping[str, tuple[int, int]] = {"connections": (1, 1000), "ef_search": (1, 1000), "m": (2, 100)}
@@ -153,6 +160,7 @@ _MOVING = re.compile(r"moving [0-9a-f]{32}")
 """The schema of a move: a name that no address can have."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _WHOLE = re.compile(r"[0-9]{1,9}")
+_DATE = re.compile(rf"[0-9]{{{2 * DIGITS}}}")
 _PATIENCE = {
     "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
@@ -825,14 +833,14 @@ class GraphVectors:
         return self.count * self.views if self.graph is None else self.graph.later
 
     def nearest(
-        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
+        self, queries: NDArray[np.float32], *, top: int, among: Keys | None = None, exact: bool = False
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`.
 
         Args:
             queries: (Q L D) float32.
             top: Number of hits, 1 or more.
-            among: (M) int64 keys to search, ascending; None for all items.
+            among: M keys to search, ascending; None for all items.
             exact: Compares all vectors, however many there are.
 
         Returns:
@@ -883,9 +891,7 @@ class GraphVectors:
         vectors = np.array([vector.to_numpy() for (vector,) in rows], dtype=np.float32)
         return vectors.reshape(len(unique), views, width)[positions]
 
-    def _search(
-        self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, reach: int = 0
-    ) -> Hits | None:
+    def _search(self, query: NDArray[np.float32], top: int, among: Keys | None, *, reach: int = 0) -> Hits | None:
         """The best items; with `reach` by that many rows of the graph, or None where too few of them pass a filter."""
         depth = self._depth(top)
         # A sum is not what the graph is ordered by: PostgreSQL then compares every row.
@@ -904,17 +910,21 @@ class GraphVectors:
                 str(min(NUMBERS["ef_search"][1], max(self.ef_search or self.graph.ef_search, reach))),
                 str(MAX_SCAN),
             )
-        keys = [] if among is None else [_array(among)]
+        passes, keys = "", list[Any]()
+        if isinstance(among, ChosenKeys):
+            passes, keys = f"key IN ({among.part[0]})", among.part[1]
+        elif among is not None:
+            passes, keys = "key = ANY(?::bigint[])", [_array(np.asarray(among))]
         rows: list[tuple[Any, ...]] = []
         for condition, order in orders.items():
-            where = f"{condition} AND key = ANY(?::bigint[])" if keys else condition
+            where = f"{condition} AND {passes}" if passes else condition
             statement = f"SELECT key, vector FROM {self.side}_vectors WHERE {where} ORDER BY {order} LIMIT ?"
             # All that pass among the nearest of all: a walk that ends with the first that pass may end far from the
             # best of them.
-            walked = bool(keys) and order != every
+            walked = bool(passes) and order != every
             if walked:
                 nearest = f"SELECT key, vector FROM {self.side}_vectors WHERE {condition} ORDER BY {order} LIMIT ?"
-                statement = f"SELECT key, vector FROM ({nearest}) AS near WHERE key = ANY(?::bigint[])"
+                statement = f"SELECT key, vector FROM ({nearest}) AS near WHERE {passes}"
             for view in query:
                 values = (view, reach, *keys) if walked else (*keys, view, depth)
                 passing = self.tables.run(statement, *values, binary=True)
@@ -1023,20 +1033,135 @@ class DatabaseView(StatementView):
             return super().records(kind)
         return self.tables.run("SELECT value FROM kept WHERE name = ?", kind)
 
+    def nearest(
+        self,
+        side: Space,
+        queries: NDArray[np.float32],
+        *,
+        top: int,
+        among: Keys | None = None,
+        exact: bool = False,
+    ) -> list[Hits]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`.
+
+        Args:
+            side: One of `SPACES`.
+            queries: (Q L D) float32 vectors of Q queries with L views each.
+            top: Number of hits per query, 1 or more.
+            among: M keys to search, ascending; None for all items. Those in the database are a part of the query.
+            exact: Compares all vectors, however many there are.
+
+        Returns:
+            Q hits, best first.
+        """
+        return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
+
+    def choose(self, side: Side, where: Sequence[Condition | AnyOf]) -> Keys:
+        """As `select`; more than `FETCHED` keys stay in the database.
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+
+        Returns:
+            Their keys, ascending.
+        """
+        chosen = ChosenKeys(self.tables, self._every(where, SIDES.index(side)))
+        return chosen if len(chosen) > FETCHED else np.asarray(chosen)
+
+    def _every(self, where: Sequence[Condition | AnyOf], side: int) -> Part:
+        # Joined to one another: the database begins with the condition that the fewest items fulfil.
+        positive, negative = list[Part](), list[Part]()
+        for condition in where:
+            own = without_not(condition)
+            (positive if own is condition else negative).append(self._part(own, side))
+        first, *others = positive or [every_item(side)]
+        tests = [f"key IN ({part})" for part, _ in others]
+        # Of NOT IN PostgreSQL makes no join.
+        tests += [f"NOT EXISTS (SELECT FROM ({part}) AS own WHERE own.key = chosen.key)" for part, _ in negative]
+        statement = f"SELECT key FROM ({first[0]}) AS chosen WHERE {' AND '.join(tests)}" if tests else first[0]
+        return statement, [value for _, values in (first, *others, *negative) for value in values]
+
+    def _within(self, side: int, condition: Condition, test: str, interval: DateInterval) -> Part:
+        # Possibly: the seconds of the item and those of the test have some in common. Certainly: all of the item's.
+        limits = {
+            key.split()[1]: int(text) - END
+            for key, text in interval_tests(test, interval, certain=condition.certain).items()
+        }
+        operator = "<@" if condition.certain else "&&"
+        wanted = f"[{limits.get('>=', '')},{limits.get('<', '')})"
+        return with_facet(side, condition.field + DATE, f"dates {operator} ?::int8range", wanted)
+
     def _texts_with(self, phrase: str) -> Part:
         return "SELECT key, id FROM items WHERE side = 1 AND words @@ ?::tsquery", [phrase_query(phrase)]
 
     def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
         texts = [value for value in values if isinstance(value, str)]
         numbers = [_number(value) for value in values if not isinstance(value, str)]
-        by_number = with_facet(side, name, "number = ANY(?::numeric[])", numbers)
-        # The index has the first letters of a word.
-        tests = "folded IS NOT NULL AND left(folded, 200) = ANY(?::text[]) AND folded = ANY(?::text[])"
-        by_word = with_facet(side, name, tests, [text[:200] for text in texts], texts)
-        return f"{by_number[0]} UNION {by_word[0]}", [*by_number[1], *by_word[1]]
+        parts = [with_facet(side, name, "number = ANY(?::numeric[])", numbers)] if numbers else []
+        # The index has the first letters of a word: of a short one all. A second test makes the database expect fewer.
+        tests, begun = "folded IS NOT NULL AND left(folded, 200) = ANY(?::text[])", [text[:200] for text in texts]
+        if any(len(text) >= 200 for text in texts):
+            parts.append(with_facet(side, name, f"{tests} AND folded = ANY(?::text[])", begun, texts))
+        elif texts:
+            parts.append(with_facet(side, name, tests, begun))
+        return union(parts)
 
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         return with_facet(side, name, f"number {test} ?", _number(limit))
+
+
+class ChosenKeys(KeysInStore):
+    """The keys that a statement gives; of use inside the transaction of its view.
+
+    Args:
+        tables: The tables at this moment.
+        part: A statement that selects a column `key`, and its values.
+    """
+
+    def __init__(self, tables: PostgresTables, part: Part) -> None:
+        self.tables, self.part = tables, part
+        statement = (
+            f"WITH every AS MATERIALIZED (SELECT DISTINCT key FROM ({part[0]}) AS chosen) SELECT number, "
+            f"(SELECT {tables.joined} FROM every WHERE number <= ?) FROM (SELECT count(*) AS number FROM every) AS n"
+        )
+        ((self._count, keys),) = tables.run(statement, *part[1], FETCHED)
+        self._keys = read_keys(keys) if self._count <= FETCHED else None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.int64]:
+        if self._keys is None:
+            self._keys = np.unique(self.tables.keys(self.part[0], *self.part[1]))
+        return self._keys if dtype is None else self._keys.astype(dtype)
+
+    def hold(self, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some keys are among them; of many keys all are read.
+
+        Args:
+            keys: (N) int64 keys.
+
+        Returns:
+            (N) flags.
+        """
+        if len(keys) > FETCHED or self._keys is not None:
+            return np.isin(keys, self)
+        statement = f"SELECT key FROM unnest(?::bigint[]) AS given(key) WHERE key IN ({self.part[0]})"
+        return np.isin(keys, self.tables.keys(statement, _array(keys), *self.part[1]))
+
+    def after(self, key: int, count: int) -> NDArray[np.int64]:
+        """The first of them above a key.
+
+        Args:
+            key: Any key.
+            count: Number of keys.
+
+        Returns:
+            At most so many keys, ascending.
+        """
+        statement = f"SELECT DISTINCT key FROM ({self.part[0]}) AS every WHERE key > ? ORDER BY key LIMIT ?"
+        return np.sort(self.tables.keys(statement, *self.part[1], key, count))
 
 
 class DatabaseWriter(SqlWriter):
@@ -1396,7 +1521,7 @@ class DatabaseWriter(SqlWriter):
     def _insert_facets(self, side: int, keys: Sequence[int], entries: Sequence[IndexEntry]) -> None:
         pairs = zip(keys, entries, strict=True)
         rows = [row for key, entry in pairs for row in facet_rows(side, key, entry.metadata_json)]
-        self._copy("facets (key, side, name, number, word, folded)", rows)
+        self._copy("facets (key, side, name, number, word, folded, dates)", rows)
         self.add_to("facets", len(rows))
         self._count_rows(keys, 1)
 
@@ -1864,14 +1989,21 @@ def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
         metadata: JSON.
 
     Returns:
-        (key, side, name, number, word, folded word) of each facet.
+        (key, side, name, number, word, folded word, range of seconds) of each facet.
     """
     for name, value in sorted(facets(json_object(metadata) or {}), key=str):
         if isinstance(value, str):
-            yield key, side, name, None, value, fold(value)
+            yield key, side, name, None, value, fold(value), _seconds(value) if name.endswith(DATE) else None
         else:
             # PostgreSQL has no negative zero.
-            yield key, side, name, Decimal(value or 0), None, None
+            yield key, side, name, Decimal(value or 0), None, None, None
+
+
+def _seconds(written: str) -> str | None:
+    """The seconds of a date as PostgreSQL writes a range; None for what `facets.sortable` does not write."""
+    first, last = written[:DIGITS], written[DIGITS:]
+    is_date = _DATE.fullmatch(written) is not None and first <= last
+    return f"[{int(first) - END},{int(last) - END + 1})" if is_date else None
 
 
 def _number(value: Scalar) -> Decimal | None:
@@ -1891,7 +2023,7 @@ def _check(view: DatabaseView, side: Space) -> Iterator[IndexIssue]:
         statement = f"SELECT key, vector FROM {table} WHERE key = ANY(?::bigint[]) ORDER BY key, view"
         for key, vector in run(statement, some, binary=True):
             vectors[key].append(vector.to_numpy())
-        statement = "SELECT key, side, name, number, word, folded FROM facets WHERE key = ANY(?::bigint[])"
+        statement = "SELECT key, side, name, number, word, folded, dates::text FROM facets WHERE key = ANY(?::bigint[])"
         differences = Counter(run(statement, some))
         differences.subtract(row for key, *_, metadata, _, _ in items for row in facet_rows(number, key, metadata))
         other_facets = {key for (key, *_), count in differences.items() if count}

@@ -15,11 +15,14 @@ CREATE TABLE links (image text NOT NULL, text text NOT NULL, PRIMARY KEY (image,
 CREATE INDEX links_of_texts ON links (text, image);
 CREATE TABLE facets (
     key bigint NOT NULL REFERENCES items ON DELETE CASCADE, side smallint NOT NULL, name text NOT NULL,
-    number numeric, word text, folded text
+    number numeric, word text, folded text, dates int8range -- of a date: its seconds
 );
 CREATE INDEX facets_of_items ON facets (key);
 CREATE INDEX facets_by_number ON facets (side, name, number, key);
+CREATE INDEX facets_by_date ON facets USING gist (dates) WHERE dates IS NOT NULL;
 CREATE INDEX facets_by_word ON facets (side, name, left(folded, 200), key) WHERE folded IS NOT NULL;
+-- Which values are common in which field, so that a query begins with the condition that the fewest items fulfil.
+CREATE STATISTICS facets_common (mcv) ON name, number, left(folded, 200) FROM facets;
 CREATE TABLE images_vectors (
     key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector vector({width}) NOT NULL,
     PRIMARY KEY (key, view)

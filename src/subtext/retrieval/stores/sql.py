@@ -9,7 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -50,7 +50,7 @@ from subtext.retrieval.stores.item import (
     row_sum,
     side_of,
 )
-from subtext.retrieval.stores.store import View, Writer
+from subtext.retrieval.stores.store import Keys, View, Writer
 from subtext.retrieval.words import fold
 from subtext.version import require_format
 
@@ -175,7 +175,19 @@ class Tables(ABC):
             (N) int64 keys.
         """
         ((keys,),) = self.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
-        return np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64)
+        return read_keys(keys)
+
+    def count(self, part: Part) -> int:
+        """The number of different keys that a statement gives.
+
+        Args:
+            part: A statement that selects a column `key`, and its values.
+
+        Returns:
+            Their number.
+        """
+        each = f"SELECT DISTINCT key FROM ({part[0]}) AS chosen"
+        return int(self.run(f"SELECT count(*) FROM ({each}) AS counted", *part[1])[0][0])
 
     def storable(self, names: Sequence[str]) -> list[str]:
         """Those of these names that the database can hold.
@@ -302,7 +314,7 @@ class SqlView(View):
         queries: NDArray[np.float32],
         *,
         top: int,
-        among: NDArray[np.int64] | None = None,
+        among: Keys | None = None,
         exact: bool = False,
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these keys.
@@ -311,13 +323,14 @@ class SqlView(View):
             side: "images" or "texts".
             queries: (Q L D) float32 vectors of Q queries with L views each.
             top: Number of hits per query, 1 or more.
-            among: (M) int64 keys to search, ascending; None for all items.
+            among: M keys to search, ascending; None for all items.
             exact: Compares all vectors, however many there are.
 
         Returns:
             Q hits, best first; items with equal scores are in the order of their keys. Fewer than `top` only where
             there are fewer items.
         """
+        among = None if among is None else np.asarray(among)
         return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
 
     def vectors(self, side: Space, keys: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -485,8 +498,7 @@ class StatementView(SqlView):
             (N) int64 keys, ascending.
         """
         number = SPACES.index(side)
-        parts = [self._part(condition, number) for condition in where]
-        statement, values = _every(parts) if parts else ("SELECT key FROM items WHERE side = ?", [number])
+        statement, values = self._every(where, number)
         return np.unique(self.tables.keys(statement, *values))
 
     def count(self, side: Side, where: Sequence[Condition | AnyOf]) -> int:
@@ -501,25 +513,27 @@ class StatementView(SqlView):
         """
         if not where:
             return self.counts[side]
-        statement, values = _every([self._part(condition, SIDES.index(side)) for condition in where])
-        return int(self.tables.run(f"SELECT count(DISTINCT key) FROM ({statement}) AS chosen", *values)[0][0])
+        return self.tables.count(self._every(where, SIDES.index(side)))
+
+    def _every(self, where: Sequence[Condition | AnyOf], side: int) -> Part:
+        """The keys of that side's items that fulfil every condition."""
+        parts = [self._part(condition, side) for condition in where] or [every_item(side)]
+        statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
+        return statement, [value for _, values in parts for value in values]
 
     def _part(self, condition: Condition | AnyOf, side: int) -> Part:
         """The keys of that side's items that fulfil a condition."""
+        own = without_not(condition)
+        if own is not condition:
+            (every, number), (found, values) = every_item(side), self._part(own, side)
+            return f"{every} EXCEPT SELECT key FROM ({found}) AS found", [*number, *values]
         if isinstance(condition, AnyOf):
-            alternatives = [_every([self._part(one, side) for one in own]) for own in condition.alternatives]
-            found, values = union([(f"SELECT key FROM ({part}) AS whole", own) for part, own in alternatives])
-            if not condition.negated:
-                return found, values
-            return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({found}) AS found", [side, *values]
+            alternatives = [self._every(one, side) for one in condition.alternatives]
+            return union([(f"SELECT key FROM ({part}) AS whole", values) for part, values in alternatives])
         require_comparable(condition, lambda text: bool(self.tables.storable([text])))
         name, test = condition.field, condition.test
         if name == TEXT:
             return self._with_phrase(side, str(condition.value))
-        if test == "!=":
-            # What certainly is equal is not possibly unequal.
-            equal, values = self._part(Condition(name, "in", list(condition.values), not condition.certain), side)
-            return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({equal}) AS equal", [side, *values]
         if test == "contains" and name == ID:
             return f"SELECT key FROM items WHERE side = ? AND {self.in_id}", [side, fold(str(condition.value))]
         if test == "contains":
@@ -563,10 +577,45 @@ class StatementView(SqlView):
         """Items of which a field has a number below or above a limit."""
 
 
-def _every(parts: Sequence[Part]) -> Part:
-    """The keys that all of these statements give."""
-    statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
-    return statement, [value for _, values in parts for value in values]
+def read_keys(joined: Any) -> NDArray[np.int64]:
+    """Keys that a statement gives in one text; see `Tables.joined`.
+
+    Args:
+        joined: The text; None for no keys.
+
+    Returns:
+        (N) int64 keys, ascending.
+    """
+    return np.sort(np.fromstring(str(joined), dtype=np.int64, sep=",")) if joined else np.zeros(0, dtype=np.int64)
+
+
+def without_not(condition: Condition | AnyOf) -> Condition | AnyOf:
+    """What a condition is the opposite of; itself where it is none.
+
+    Args:
+        condition: The condition.
+
+    Returns:
+        For "!=" one of "in", for a negated list of alternatives these, else the condition.
+    """
+    if isinstance(condition, AnyOf):
+        return replace(condition, negated=False) if condition.negated else condition
+    if condition.test != "!=":
+        return condition
+    # What certainly is equal is not possibly unequal.
+    return Condition(condition.field, "in", list(condition.values), not condition.certain)
+
+
+def every_item(side: int) -> Part:
+    """The keys of all items of a side.
+
+    Args:
+        side: Number of the side in `SIDES`.
+
+    Returns:
+        A statement, and its values.
+    """
+    return "SELECT key FROM items WHERE side = ?", [side]
 
 
 def union(parts: Sequence[Part]) -> Part:

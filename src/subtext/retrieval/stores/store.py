@@ -54,6 +54,78 @@ ATTEMPTS = 5
 """How often a change is made again where another writer was faster."""
 
 
+class KeysInStore(ABC):
+    """The keys of items that fulfil conditions, left in the store; of use as long as the view that gave them.
+
+    `numpy.asarray` reads them: (N) int64, ascending.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Their number."""
+
+    @abstractmethod
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.int64]:
+        """All of them, as numpy asks for them."""
+
+    @abstractmethod
+    def hold(self, keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some keys are among them.
+
+        Args:
+            keys: (N) int64 keys.
+
+        Returns:
+            (N) flags.
+        """
+
+    @abstractmethod
+    def after(self, key: int, count: int) -> NDArray[np.int64]:
+        """The first of them above a key.
+
+        Args:
+            key: Any key.
+            count: Number of keys.
+
+        Returns:
+            At most so many keys, ascending.
+        """
+
+
+Keys = NDArray[np.int64] | KeysInStore
+"""Keys of items, ascending."""
+
+
+def are_among(keys: NDArray[np.int64], among: Keys) -> NDArray[np.bool_]:
+    """Which of some keys are among others.
+
+    Args:
+        keys: (N) int64 keys.
+        among: Keys, ascending.
+
+    Returns:
+        (N) flags.
+    """
+    return among.hold(keys) if isinstance(among, KeysInStore) else np.isin(keys, among)
+
+
+def keys_after(keys: Keys, key: int, count: int) -> NDArray[np.int64]:
+    """The first of some keys above another.
+
+    Args:
+        keys: Keys, ascending.
+        key: Any key.
+        count: Number of keys.
+
+    Returns:
+        At most so many keys, ascending.
+    """
+    if isinstance(keys, KeysInStore):
+        return keys.after(key, count)
+    start = int(np.searchsorted(keys, key, side="right"))
+    return keys[start : start + count]
+
+
 @dataclass(frozen=True)
 class Stats:
     """The size and state of a store.
@@ -110,6 +182,18 @@ class View(ABC):
             (N) int64 keys, ascending.
         """
 
+    def choose(self, side: Side, where: Sequence[Condition | AnyOf]) -> Keys:
+        """As `select`, but the keys may stay in the store until somebody asks for them.
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+
+        Returns:
+            Their keys, ascending.
+        """
+        return self.select(side, where)
+
     def count(self, side: Side, where: Sequence[Condition | AnyOf]) -> int:
         """The number of items that fulfil every condition.
 
@@ -145,7 +229,7 @@ class View(ABC):
         queries: NDArray[np.float32],
         *,
         top: int,
-        among: NDArray[np.int64] | None = None,
+        among: Keys | None = None,
         exact: bool = False,
     ) -> list[Hits]:
         """The best items for each of several query vectors.
@@ -158,7 +242,7 @@ class View(ABC):
             side: One of `SPACES`; of a derived space these are the keys of its rows, see `nearest_in`.
             queries: (Q L D) float32 vectors of Q queries with L views each.
             top: Number of hits per query, 1 or more.
-            among: (M) int64 keys to search, ascending; None for all items.
+            among: M keys to search, ascending; None for all items.
             exact: Compares all vectors, however many there are.
 
         Returns:
@@ -330,7 +414,7 @@ class View(ABC):
         raise RequirementError(f"all scores need an index in a folder; {type(self).__name__} finds candidates alone")
 
     def nearest_in(
-        self, space: Space, vectors: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None
+        self, space: Space, vectors: NDArray[np.float32], *, top: int, among: Keys | None = None
     ) -> list[Hits]:
         """The best items of a space for each of several queries; by lists or graphs where the store has some.
 
@@ -338,7 +422,7 @@ class View(ABC):
             space: One of `SPACES`.
             vectors: (Q L D) float32; D is the width of the space.
             top: Number of hits per query, 1 or more.
-            among: (M) int64 keys of items to search, ascending; None for all.
+            among: M keys of items to search, ascending; None for all.
 
         Returns:
             Q hits with keys of items, best first; items with equal scores are in the order of their keys.
@@ -348,7 +432,7 @@ class View(ABC):
         owners, rows = self.owners(space)
         if not len(owners):
             return [NO_HITS] * len(vectors)
-        chosen = None if among is None else np.sort(rows[np.isin(owners, among)])
+        chosen = None if among is None else np.sort(rows[are_among(owners, among)])
         if among is None and len(owners) < len(self.derived(space)[0]):
             chosen = np.sort(rows)
         order = np.argsort(rows)
