@@ -94,8 +94,8 @@ def test_enough_lists_are_probed_for_target_recall() -> None:
     order = np.argsort(own, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=64))])
     rows, asked = np.ascontiguousarray(vectors[order]), clustered(60, seed=4)
-    probes, recalls = ann.probes_needed([asked, rows[:40]], rows, centroids, offsets)
-    assert 1 < probes < 64 and min(recalls) >= ann.RECALL
+    probes, recalls = ann.probes_needed([asked, rows[:40]], rows, centroids, offsets, 0.985)
+    assert 1 < probes < 64 and min(recalls) >= 0.985
 
     def by_hand(queries: np.ndarray, probes: int, *, own: int = 0) -> float:
         found = []
@@ -107,7 +107,7 @@ def test_enough_lists_are_probed_for_target_recall() -> None:
 
     assert recalls == pytest.approx([by_hand(asked, probes), by_hand(rows[:40], probes, own=1)])
     fewer = probes - max(1, probes // 16)
-    assert min(by_hand(asked, fewer), by_hand(rows[:40], fewer, own=1)) < ann.RECALL, "hardly fewer are too few"
+    assert min(by_hand(asked, fewer), by_hand(rows[:40], fewer, own=1)) < 0.985, "hardly fewer are too few"
 
 
 def test_uninformative_lists_are_all_probed() -> None:
@@ -115,6 +115,8 @@ def test_uninformative_lists_are_all_probed() -> None:
     centroids = unit(4, seed=1)
     own = ann.assign(rows, centroids)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=4))])
-    probes, recalls = ann.probes_needed([unit(5, seed=2)], rows[np.argsort(own, kind="stable")], centroids, offsets)
+    probes, recalls = ann.probes_needed(
+        [unit(5, seed=2)], rows[np.argsort(own, kind="stable")], centroids, offsets, 0.985
+    )
     assert probes == 4 and recalls == [1.0]
-    assert ann.probes_needed([], rows, centroids, offsets) == (1, [])
+    assert ann.probes_needed([], rows, centroids, offsets, 0.9) == (1, [])

@@ -28,9 +28,6 @@ PER_LIST = 40
 """Rows a list that k-means looks at."""
 BLOCK = 16_384
 """Rows that are assigned at a time."""
-RECALL = 0.985
-"""Share of the exact answer that the searched lists hold: 0.98 is promised, and the rest is for the error of measuring
-it on few queries."""
 DEPTH = 10
 """Length of the answers that recall is measured on."""
 
@@ -135,6 +132,22 @@ def rescore_top_k(
     return keys[chosen], scores[chosen]
 
 
+def wanted(recall: float) -> float:
+    """The share that held-out queries have to find, so that others find a recall: they are few, and measure it nearly.
+
+    Args:
+        recall: That is promised.
+
+    Returns:
+        A quarter of the way to 1.
+
+    Example:
+        >>> round(wanted(0.98), 4)
+        0.985
+    """
+    return recall + (1 - recall) / 4
+
+
 def list_count(rows: int) -> int:
     """The number of lists: about twice the square root of the rows, so that centroids and lists cost alike.
 
@@ -234,8 +247,9 @@ def probes_needed(
     vectors: Float[np.ndarray, "r d"],
     centroids: Float[np.ndarray, "c d"],
     offsets: Int[np.ndarray, "c1"],
+    recall: float,
 ) -> tuple[int, list[float]]:
-    """The number of lists that find `RECALL` of the ten nearest rows for each set of queries; up to 1/16 too large.
+    """The number of lists that find so much of the ten nearest rows for each set of queries; up to 1/16 too large.
 
     A query that is itself a row is passed over as its own answer.
 
@@ -244,6 +258,7 @@ def probes_needed(
         vectors: (R D) float32, sorted by list.
         centroids: (C D) float32.
         offsets: (C + 1) first row of each list.
+        recall: Share of the nearest rows, up to 1.
 
     Returns:
         The number and the recall of each set.
@@ -266,9 +281,9 @@ def probes_needed(
         return [float(np.mean([(own < probes).mean() if len(own) else 1.0 for own in group])) for group in ranks]
 
     few, enough = 0, 1
-    while enough < len(centroids) and min(recalls(enough), default=1.0) < RECALL:
+    while enough < len(centroids) and min(recalls(enough), default=1.0) < recall:
         few, enough = enough, min(2 * enough, len(centroids))
     while enough - few > max(1, enough // 16):
         middle = (few + enough) // 2
-        few, enough = (few, middle) if min(recalls(middle), default=1.0) >= RECALL else (middle, enough)
+        few, enough = (few, middle) if min(recalls(middle), default=1.0) >= recall else (middle, enough)
     return enough, recalls(enough)

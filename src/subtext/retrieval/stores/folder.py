@@ -1030,7 +1030,8 @@ class FolderWriter(SqlWriter):
         asking = DERIVED if side in DERIVED else SIDES
         rows = {of: LiveRows(segments[of]) for of in asking}
         queries = {of: own.sample(QUERIES, seed=seed) for of, own in rows.items() if len(own.rows)}
-        probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
+        recall = ann.wanted(self.manifest.recall)
+        probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets, recall)
         list_sums = json.dumps(checksums(store / list_name))
         figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
         return {"segments": row, "lists": (list_name, SPACES.index(side), probes, json.dumps(figures), list_sums)}
