@@ -45,7 +45,7 @@ def best_rows(
 
     Args:
         queries: (Q D) float32.
-        vectors: float32, rows one after the other in memory, R of 1 or more.
+        vectors: float32 or float16, rows one after the other in memory, R of 1 or more.
         count: Number of rows per query.
         dead: Rows that are passed over.
 
@@ -61,6 +61,9 @@ def best_rows(
     """
     queries = np.ascontiguousarray(queries, dtype=np.float32)
     count = min(count, len(vectors))
+    if vectors.dtype == np.float16 and len(vectors) > BLOCK:
+        return _best_of_blocks(queries, vectors, count, dead)
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     scores = np.empty((len(queries), count), dtype=np.float32)
     rows = np.empty((len(queries), count), dtype=np.int64)
     selector: Any = faiss.IDSelectorBitmap
@@ -73,6 +76,24 @@ def best_rows(
     return rows
 
 
+def _best_of_blocks(
+    queries: NDArray[np.float32], vectors: NDArray[np.float16], count: int, dead: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
+    """`best_rows` of numbers that FAISS does not compare: block by block, in float32."""
+    scores = np.full((len(queries), count), -np.inf, dtype=np.float32)
+    rows = np.full((len(queries), count), -1, dtype=np.int64)
+    for start in range(0, len(vectors), BLOCK):
+        block = vectors[start : start + BLOCK].astype(np.float32)
+        new = best_rows(queries, block, count, dead=None if dead is None else dead[start : start + BLOCK])
+        own = np.einsum("qd,qtd->qt", queries, block[new]) if len(queries) * new.shape[1] < len(block) else None
+        own = np.take_along_axis(queries @ block.T, new, axis=1) if own is None else own
+        scores = np.concatenate([scores, np.where(new < 0, -np.inf, own)], axis=1)
+        rows = np.concatenate([rows, np.where(new < 0, -1, new + start)], axis=1)
+        best = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+        scores, rows = np.take_along_axis(scores, best, axis=1), np.take_along_axis(rows, best, axis=1)
+    return rows
+
+
 def scores_of_rows(
     query: Float[np.ndarray, "d"], vectors: Float[np.ndarray, "r d"], rows: Int[np.ndarray, "n"]
 ) -> Float[np.ndarray, "n"]:
@@ -80,7 +101,7 @@ def scores_of_rows(
 
     Args:
         query: (D) float32.
-        vectors: (R D) float32, rows one after the other in memory.
+        vectors: (R D) float32 or float16, rows one after the other in memory.
         rows: (n) int64 row numbers.
 
     Returns:
@@ -90,6 +111,9 @@ def scores_of_rows(
         >>> scores_of_rows(np.float32([0, 2]), np.float32([[1, 0], [0, 1]]), np.array([1, 1, 0])).tolist()
         [2.0, 2.0, 0.0]
     """
+    if vectors.dtype == np.float16:
+        blocks = [vectors[rows[start : start + BLOCK]].astype(np.float32) for start in range(0, len(rows), BLOCK)]
+        return np.concatenate([np.zeros(0, dtype=np.float32), *(block @ query for block in blocks)])
     scores = np.empty(len(rows), dtype=np.float32)
     if len(rows):
         pointer = faiss.swig_ptr
@@ -248,6 +272,7 @@ def probes_needed(
     centroids: Float[np.ndarray, "c d"],
     offsets: Int[np.ndarray, "c1"],
     recall: float,
+    probes: int | None = None,
 ) -> tuple[int, list[float]]:
     """The number of lists that find so much of the ten nearest rows for each set of queries; up to 1/16 too large.
 
@@ -259,6 +284,7 @@ def probes_needed(
         centroids: (C D) float32.
         offsets: (C + 1) first row of each list.
         recall: Share of the nearest rows, up to 1.
+        probes: A number that is set; None to choose it.
 
     Returns:
         The number and the recall of each set.
@@ -280,6 +306,8 @@ def probes_needed(
     def recalls(probes: int) -> list[float]:
         return [float(np.mean([(own < probes).mean() if len(own) else 1.0 for own in group])) for group in ranks]
 
+    if probes is not None:
+        return min(probes, len(centroids)), recalls(probes)
     few, enough = 0, 1
     while enough < len(centroids) and min(recalls(enough), default=1.0) < recall:
         few, enough = enough, min(2 * enough, len(centroids))

@@ -588,9 +588,8 @@ def move_index(
             manifest = new_manifest_of(step, opened, source)
             if manifest.fingerprint == store.manifest.fingerprint:
                 raise RequirementError(f"{store.path} has the vectors of this model already")
-            root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
             encoder = _encoder_after_move(store, opened.model, manifest)
-            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to, encoder=encoder))
+            new = store.create_replacement(replace(manifest.with_settings_of(store.manifest), encoder=encoder))
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.

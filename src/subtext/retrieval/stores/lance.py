@@ -67,7 +67,7 @@ from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import LONGEST, inside, json_object
-from subtext.retrieval.manifest import Manifest, Revision
+from subtext.retrieval.manifest import NUMBERS as NUMBERS_OF, Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
 from subtext.retrieval.stores import lance_lists
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
@@ -204,7 +204,7 @@ _RELATIONS = (
 )
 
 
-def schema(width: int, encoder: int = 0) -> pa.Schema:
+def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
     """The columns of an index.
 
     folded, words, length   of the id, and of a text, as they are searched
@@ -217,10 +217,12 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
     Args:
         width: D, numbers per vector.
         encoder: E, numbers per vector of the sentence encoder; 0 for none.
+        numbers: Their type, "float32" or "float16".
 
     Returns:
         The columns with their types.
     """
+    number = pa.from_numpy_dtype(np.dtype(numbers))
     facet = [("name", pa.string()), ("word", pa.string()), ("folded", pa.string()), ("number", pa.float64())]
     texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words"], pa.string())
     # Of 200 items here and there nearly all blocks of the column are read: keys that follow one another are small so.
@@ -230,7 +232,7 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
             "kind": pa.int8(), "view": pa.int16(), **texts,
             "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
             "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int64())])),
-            "vector": pa.list_(pa.float32(), width), "sentence": pa.list_(pa.float32(), encoder or 1),
+            "vector": pa.list_(number, width), "sentence": pa.list_(number, encoder or 1),
             **typed_columns(),
         }
     )  # fmt: skip
@@ -246,7 +248,7 @@ def columns_of(manifest: Manifest) -> pa.Schema:
     Returns:
         The columns with their types.
     """
-    return schema(manifest.width, manifest.width_of("sentences"))
+    return schema(manifest.width, manifest.width_of("sentences"), manifest.numbers)
 
 
 def used_columns(manifest: Manifest, state: Mapping[str, Any]) -> pa.Schema:
@@ -610,7 +612,7 @@ def as_matrix(column: Any) -> NDArray[np.float32]:
     Returns:
         (n D) float32.
     """
-    return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size)
+    return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size).astype(np.float32, copy=False)
 
 
 @dataclass(eq=False)
@@ -1600,6 +1602,7 @@ class LanceWriter(Writer):
             IndexLockedError: If others change the index all the time.
             IndexMovedError: If the storage cannot be reached.
         """
+        change = change.rounded(self.manifest.numbers)
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
         draft = self.commit(lambda tables: self._draft(tables, change, vectors))
@@ -1890,11 +1893,12 @@ class LanceWriter(Writer):
 
     def _cost(self, own: LanceVectors, rows: int, search: ListSearch) -> int:
         """Bytes that a search reads of lists of so many vectors; see `ListSearch.cost`."""
-        return search.cost(rows, self.manifest.width_of(own.side), 4, self.manifest.cache)
+        number = NUMBERS_OF[self.manifest.numbers]
+        return search.cost(rows, self.manifest.width_of(own.side), number, self.manifest.cache)
 
     def _bytes(self, own: LanceVectors) -> int:
         """Bytes that a search reads that compares every vector."""
-        return own.rows * self.manifest.width_of(own.side) * 4
+        return own.rows * self.manifest.width_of(own.side) * NUMBERS_OF[self.manifest.numbers]
 
     def _measured(
         self,
@@ -1983,7 +1987,7 @@ class LanceWriter(Writer):
             changed = {number: fragments[number].delete(predicate) for number in sorted({*touched.tolist()} - numbers)}
             new = list(draft.fragments)
             if draft.rows:
-                table = pa.Table.from_pylist(draft.rows, schema=columns)
+                table = _as_table(draft.rows, columns)
                 if merged:
                     names, rest = columns.names, f"NOT ({predicate})"
                     remaining = dataset.scanner(columns=names, filter=rest, fragments=merged).to_table()
@@ -2212,6 +2216,15 @@ def _noted(state: dict[str, Any], update: JobUpdate) -> int:
     return int(state["job"])
 
 
+def _as_table(rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
+    """Rows as a table, their vectors in the numbers of its columns."""
+    dtype = columns.field("vector").type.value_type.to_pandas_dtype()
+    numbers = [
+        {**row, **{name: own.astype(dtype) for name in INDEXES if (own := row.get(name)) is not None}} for row in rows
+    ]
+    return pa.Table.from_pylist(numbers if dtype == np.float16 else list(rows), schema=columns)
+
+
 def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
     """The state as the row of a table."""
     row = {"kind": STATE, "key": 0, "text": json.dumps(state, ensure_ascii=False)}
@@ -2354,12 +2367,12 @@ class LanceStore(Store):
         if self.manifest.cache != self._cache:
             self._cache, self._tables = self.manifest.cache, None
             self._session = self._new_session()
-        widths = {"vector": self.manifest.width, "sentence": self.manifest.width_of("sentences") or 1}
-        for column, wanted in widths.items():
-            width = getattr(self.latest().dataset.schema.field(column).type, "list_size", None)
-            if width != wanted:
+        wanted = columns_of(self.manifest)
+        for column in INDEXES:
+            own = self.latest().dataset.schema.field(column).type
+            if own != wanted.field(column).type:
                 raise SearchIndexError(
-                    f"{location} needs vectors of {wanted} numbers, as its manifest says; its table has {width}; "
+                    f"{location} needs vectors of {wanted.field(column).type}, as its manifest says; it has {own}; "
                     "restore a backup"
                 )
 
@@ -2870,6 +2883,7 @@ class LanceParts:
             The part.
         """
         manifest, side = self._store.manifest, SIDES.index(change.side)
+        change = change.rounded(manifest.numbers)
         vectors = change.checked_vectors(manifest.views[change.side], manifest.width)
         require_storable(change.entries)
         links: dict[str, set[str]] = {}
@@ -2893,7 +2907,7 @@ class LanceParts:
                 add(SPACES.index(space), entry_id, item, row.vector[None])
         with translated(self.path):
             columns = used_columns(manifest, self._fields)
-            table = pa.Table.from_pylist(rows, schema=columns)
+            table = _as_table(rows, columns)
             fragments = write_fragments(table, self._store.latest().dataset) if rows else []
             part = {
                 "mark": self._marked(mark),
