@@ -295,6 +295,7 @@ def test_compaction_finishes_despite_small_changes(store: LanceStore, monkeypatc
 def test_reads_hold_one_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
     with store.writing("compact") as writer:
+        writer.change_manifest(replace(writer.manifest, by_hand={"bits": 8, "candidates": 1}))
         writer.compact()
     rows: list[int] = []
     scan, as_matrix = lance.LanceTables.scan, lance.as_matrix
@@ -563,6 +564,7 @@ def test_concurrent_external_changes_raise(tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.context() as patch,
             pytest.raises(IndexLockedError, match="was changed by others while its index"),
         ):
+            patch.setattr(lance_lists, "coding_error", lambda *words: 0.01)
             failing("create_index", library.commit.CommitConflictError("overtaken"))
             writer.compact()
         writer.compact()

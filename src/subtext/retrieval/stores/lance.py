@@ -832,9 +832,12 @@ class LanceVectors:
             # One more, as a query may be its own answer.
             found = self.searched(own.queries[:, None], ann.DEPTH + 1, search)
             shares = []
-            for key, best, hits in zip(own.keys, own.keys_nearest, found, strict=True):
-                hits = hits.keys[hits.keys != key] if of == self.side else hits.keys
-                shares.append(np.isin(best, hits[: ann.DEPTH]).mean() if len(best) else 1.0)
+            for key, best, scores, hits in zip(own.keys, own.keys_nearest, own.scores, found, strict=True):
+                chosen = np.flatnonzero(hits.keys != key if of == self.side else hits.keys >= 0)[: ann.DEPTH]
+                missed = scores[: len(best)][~np.isin(best, hits.keys[chosen])]
+                # What is not among ten better ones, which others may have put in meanwhile, is missed.
+                lost = np.count_nonzero(missed > hits.scores[chosen].min(initial=np.inf)) if len(chosen) else len(best)
+                shares.append(1 - lost / max(1, len(best)))
             recall[of] = round(float(np.mean(shares)), 4)
         return recall
 
