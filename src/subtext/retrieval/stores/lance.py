@@ -2370,12 +2370,13 @@ class LanceStore(Store):
         if self.manifest.cache != self._cache:
             self._cache, self._tables = self.manifest.cache, None
             self._session = self._new_session()
-        wanted = columns_of(self.manifest)
-        for column in INDEXES:
+        number = pa.from_numpy_dtype(self.manifest.dtype)
+        widths = {"vector": self.manifest.width, "sentence": self.manifest.width_of("sentences") or 1}
+        for column, width in widths.items():
             own = self.latest().dataset.schema.field(column).type
-            if own != wanted.field(column).type:
+            if (getattr(own, "list_size", None), getattr(own, "value_type", None)) != (width, number):
                 raise SearchIndexError(
-                    f"{location} needs vectors of {wanted.field(column).type}, as its manifest says; it has {own}; "
+                    f"{location} needs vectors of {width} numbers ({number}), as its manifest says; its table has {own}; "
                     "restore a backup"
                 )
 
