@@ -773,6 +773,8 @@ def _of_a_stranger(**changes: object) -> str:
 
 
 JOB = [1, "add", None, "2026", None, 0, 0]
+LISTED = {"lists": 4, "probes": 1, "bits": 4, "candidates": 26, "bytes": 9, "recall": {}}
+INDEXED = {"name": "", "vectors": {"vector": 9}, "files": {}, "wanted": {}}
 
 
 @pytest.mark.parametrize(
@@ -780,8 +782,12 @@ JOB = [1, "add", None, "2026", None, 0, 0]
     [
         ("generation", "7"), ("key", None), ("images", -1), ("images", 10**15), ("texts", 2**70), ("worded", 1e400),
         ("words", True), ("job", {}), ("changes", 5), ("changes", None), ("lists", [1]), ("lists", {"images": 3}),
-        ("lists", {"audio": {"lists": 4, "probes": 1}}), ("lists", {"images": {"lists": 0, "probes": 0}}),
-        ("lists", {"images": {"lists": 4, "probes": 2**40}}), ("index", "x"), ("index", {"name": 1, "vectors": 2}),
+        ("lists", {"audio": LISTED}), ("lists", {"images": {"lists": 0, "probes": 0}}),
+        ("lists", {"images": {**LISTED, "probes": 2**40}}), ("index", "x"), ("index", {"name": 1, "vectors": 2}),
+        ("lists", {"images": {**LISTED, "bits": 0}}), ("lists", {"images": {**LISTED, "recall": 1}}), ("exact", []),
+        ("exact", {"images": 3}), ("exact", {"audio": "x"}), ("index", {**INDEXED, "vectors": {"vector": -1}}),
+        ("index", {**INDEXED, "wanted": None}), ("manifest", _of_a_stranger(recall="all")),
+        ("manifest", _of_a_stranger(numbers="float16")), ("manifest", _of_a_stranger(cache=-1)),
         ("jobs", {}), ("jobs", ["x"]), ("jobs", [JOB[:6]]), ("jobs", [[*JOB[:2], 5, *JOB[3:]]]),
         ("jobs", [[*JOB[:2], "{", *JOB[3:]]]), ("jobs", [[*JOB[:2], "[" * 10**5, *JOB[3:]]]),
         ("manifest", 7), ("manifest", "{}"), ("manifest", "[" * 10**5), ("manifest", _of_a_stranger(width=2**40)),
@@ -794,7 +800,9 @@ JOB = [1, "add", None, "2026", None, 0, 0]
 )  # fmt: skip
 def test_invalid_state_entry_raises(store: LanceStore, entry: str, value: object) -> None:
     rewrite(store, json.dumps({**store.latest().now, entry: value}))
-    with pytest.raises(SearchIndexError, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of"):
+    with pytest.raises(
+        SearchIndexError, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of|'recall'|'cache'"
+    ):
         open_store(store.path)
     assert verify(store.path)
 

@@ -2376,7 +2376,7 @@ class LanceStore(Store):
             own = self.latest().dataset.schema.field(column).type
             if (getattr(own, "list_size", None), getattr(own, "value_type", None)) != (width, number):
                 raise SearchIndexError(
-                    f"{location} needs vectors of {width} numbers ({number}), as its manifest says; its table has {own}; "
+                    f"{location} needs vectors of {width} numbers ({number}), as its manifest says; it has {own}; "
                     "restore a backup"
                 )
 
