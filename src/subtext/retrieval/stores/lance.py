@@ -985,11 +985,13 @@ class LanceView(SqlView):
         Returns:
             Bytes on disk, unindexed vectors, and facts of the store.
         """
-        unindexed = {side: self.sides[side].unindexed for side in SIDES}
+        exact = self.tables.now["exact"]
+        # Where every vector is compared since nothing takes less, another compaction is no use.
+        unindexed = {side: 0 if side in exact else self.sides[side].unindexed for side in SIDES}
         dataset = self.tables.dataset
         fragments = len(dataset.get_fragments())
         facts = {"version": dataset.version, "fragments": fragments, "lists": self.tables.lists}
-        facts |= {"exact_search": self.tables.now["exact"]} if self.tables.now["exact"] else {}
+        facts |= {"exact_search": exact} if exact else {}
         return Stats(sum(file["size_bytes"] for file in self.store.files()), unindexed, facts)
 
     def fields(self, side: Side) -> list[str]:
