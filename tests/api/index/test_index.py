@@ -589,7 +589,7 @@ def test_vectors_of_sixteen_bits_are_chosen_once(runs: Path, tmp_path: Path) -> 
     shutil.copytree(runs / "data", tmp_path / "data")
     assert "in float16" in build(tmp_path, runs, "--vectors", "float16")
     assert info(tmp_path)["numbers"] == "float16" and ids(tmp_path)
-    embed = ["--run", runs / "run", "--data", tmp_path / "data", "--split", "all", "--out", tmp_path / "vectors.npz"]
+    embed = [runs / "run", "--data", tmp_path / "data", "--split", "all", "--out", tmp_path / "vectors.npz"]
     call("embed", *embed, "-q")
     words = ["import", tmp_path / "index", tmp_path / "vectors.npz", "--run", runs / "run"]
     told = call("index", *words, "--numbers", "float32", code=2).output

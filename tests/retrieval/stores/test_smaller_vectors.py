@@ -212,6 +212,21 @@ def test_what_finds_too_little_is_not_searched(
     store.remove()
 
 
+def test_the_cache_of_lists_is_kept(address_of: Callable[[str], str], store_kind: str) -> None:
+    address = address_of("cached")
+    store = filled(address, stored_items.manifest())
+    if store_kind == "lance":
+        compact_index(address, cache_size=3)
+        again: Any = open_store(address)
+        assert again.manifest.cache == again._cache == 3 * 2**20
+        assert stored_items.nearest(again, QUERIES) == stored_items.nearest(store, QUERIES)
+    else:
+        with pytest.raises(ArgumentError, match="cache_size is of an index in LanceDB"):
+            compact_index(address, cache_size=3)
+    store.close()
+    open_store(address).remove()
+
+
 def test_a_manifest_out_of_range_is_refused(tmp_path: Path) -> None:
     for wrong in ({"numbers": "int8"}, {"recall": 0}, {"recall": 2}, {"by_hand": {"probes": 0}}, {"cache": 0}):
         text = replace(stored_items.manifest(), **wrong).to_json()

@@ -298,8 +298,7 @@ def compact_index(
     seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0,
     recall: Annotated[
         float | None,
-        "Share of the ten nearest items that searches of a large index find. Default: the same as before, at first "
-        "0.98.",
+        "Share of the ten nearest items that searches of a large index find. Default: as before, at first 0.98.",
         Interval(0.1, 1),
         _INDEX,
     ] = None,
@@ -348,6 +347,8 @@ def compact_index(
         if by_hand is not None:
             manifest = replace(manifest, by_hand=_set_by_hand(store, by_hand))
         if cache_size is not None:
+            if not store.caches_lists:
+                raise ArgumentError(f"cache_size is of an index in LanceDB; {store.path} leaves that to the system")
             manifest = replace(manifest, cache=cache_size * 2**20)
         if manifest != writer.manifest:
             writer.change_manifest(manifest)

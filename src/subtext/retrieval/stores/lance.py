@@ -2347,6 +2347,7 @@ class LanceStore(Store):
 
     path: str
     settable = lance_lists.SETTABLE
+    caches_lists = True
     keeps_spaces = True
 
     def __init__(self, location: str, *, table: str = "", home: Home | None = None) -> None:

@@ -932,6 +932,8 @@ class Store(ABC):
     manifest: Manifest
     settable: ClassVar[Mapping[str, tuple[int, int]]] = {}
     """Numbers of its lists that may be set by hand, with their least and greatest value."""
+    caches_lists: ClassVar[bool] = False
+    """Whether a reader has a cache of lists, whose size is one of the index."""
     keeps_spaces: ClassVar[bool] = False
     """Whether it holds derived spaces beside the sides; an index in another store has no sentence encoder."""
 
