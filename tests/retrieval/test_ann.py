@@ -120,3 +120,20 @@ def test_uninformative_lists_are_all_probed() -> None:
     )
     assert probes == 4 and recalls == [1.0]
     assert ann.probes_needed([], rows, centroids, offsets, 0.9) == (1, [])
+
+
+@pytest.mark.parametrize("count", [1, 30, 5000])
+def test_rows_of_sixteen_bits_are_compared_as_their_own_numbers(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block, and without the dead ones."""
+    monkeypatch.setattr(ann, "BLOCK", 256)
+    rows, queries = unit(1000, seed=1).astype(np.float16), unit(4, seed=2)
+    dead = np.arange(1000) % 3 == 0
+    scores = queries.astype(np.float64) @ rows.T.astype(np.float64)
+    for mask in (None, dead):
+        own = scores if mask is None else np.where(mask, -np.inf, scores)
+        for query, found in zip(own, ann.best_rows(queries, rows, count, dead=mask), strict=True):
+            alive = np.count_nonzero(np.isfinite(query))
+            assert set(found[found >= 0].tolist()) == set(np.argsort(-query)[: min(count, alive)].tolist())
+    chosen = np.arange(0, 1000, 3)
+    np.testing.assert_allclose(ann.scores_of_rows(queries[0], rows, chosen), scores[0][chosen], atol=1e-6)
+    np.testing.assert_array_equal(ann.widened(rows), rows.astype(np.float32))

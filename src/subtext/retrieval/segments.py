@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.ops.compiled.coded_products import Codes
-from subtext.retrieval.ann import BLOCK, best_rows, likeliest, rescore_top_k, rows_in, scores_of_rows
+from subtext.retrieval.ann import BLOCK, best_rows, likeliest, rescore_top_k, rows_in, scores_of_rows, widened
 from subtext.retrieval.stores.item import NO_HITS, Hits
 
 MARGIN = 16
@@ -59,7 +59,7 @@ class Scan:
         if self._codes is None:
             # Of float16 there is a copy of a block at a time, and none of float32.
             blocks = (self.vectors[start : start + BLOCK] for start in range(0, len(self.vectors), BLOCK))
-            parts = [(block.astype(np.float32, copy=False) @ query.T).max(axis=1) for block in blocks]
+            parts = [(widened(block) @ query.T).max(axis=1) for block in blocks]
             products: NDArray[np.float32] = np.concatenate([np.zeros(0, dtype=np.float32), *parts])
             largest = max(float(np.linalg.norm(query, axis=1).max()), float(np.abs(products).max()))
             return products, np.full(len(products), ROUNDING * largest, dtype=np.float32)

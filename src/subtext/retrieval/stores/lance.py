@@ -45,7 +45,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -1785,7 +1785,6 @@ class LanceWriter(Writer):
             }
             for column, spaces in large.items()
         }
-        asked_spaces = [str(space) for spaces in asked.values() for space in spaces]
         exact, built = dict[str, str](), dict[str, tuple[dict[Space, ListSearch], NDArray[np.float32]]]()
         for column, spaces in large.items():
             searches, centroids = self._chosen(spaces, asked[column], seed)
@@ -1830,14 +1829,14 @@ class LanceWriter(Writer):
         chosen = {column: searches for column, (searches, _) in built.items()}
         lists = self._measured(chosen, asked, rows)
         lines = ["an index of the vectors was built"] if built else []
-        for space in asked_spaces:
-            if space in lists and min(lists[space]["recall"].values()) < self.manifest.recall and not by_hand:
-                best = _shares(lists.pop(space)["recall"])
-                exact[space] = (
+        for name in [str(side) for own_spaces in asked.values() for side in own_spaces]:
+            if name in lists and min(lists[name]["recall"].values()) < self.manifest.recall and not by_hand:
+                best = _shares(lists.pop(name)["recall"])
+                exact[name] = (
                     f"every vector is compared: lists find {best} at most, and {self.manifest.recall:g} "
                     "is asked; ask for less (--recall)"
                 )
-            lines.append(f"{space}: {_said(lists[space]) if space in lists else exact[space]}")
+            lines.append(f"{name}: {_said(lists[name]) if name in lists else exact[name]}")
         useless = [INDEXES[column] for column, searches in chosen.items() if not lists.keys() & searches.keys()]
         if useless:
             with translated(self.store.path):
@@ -1918,7 +1917,7 @@ class LanceWriter(Writer):
                 vectors, queries = view.sides[space], asked[column][space]
                 enough, recall = lance_lists.measured(
                     search,
-                    lambda way, vectors=vectors, queries=queries: vectors.found(way, queries),
+                    partial(vectors.found, asked=queries),
                     ann.wanted(self.manifest.recall),
                     self.manifest.by_hand,
                 )

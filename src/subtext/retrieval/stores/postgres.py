@@ -841,8 +841,9 @@ class GraphVectors:
                 self.tables[f"{self.side}_graph"],
             )
             found = VectorGraph.of(*rows[0]) if rows else None
-            halved = found is not None and self.manifest.numbers == "float16"
-            self.cache[name] = replace(found, numbers="halfvec") if halved else found
+            if found is not None and self.manifest.numbers == "float16":
+                found = replace(found, numbers="halfvec")
+            self.cache[name] = found
         return self.cache[name]
 
     @property
