@@ -335,6 +335,9 @@ def compact_index(
 
     Returns:
         What was done, and the size before and after.
+
+    Raises:
+        ArgumentError: For numbers that the store of this index does not have, or out of their range.
     """
     from subtext.retrieval.stores.registry import open_store
 
