@@ -60,9 +60,9 @@ def measure(place: str, count: int, vectors: Vectors, meter: Meter, numbers: str
                     (hits,) = view.nearest("images", query[None, None], top=TOP, exact=exact)
                     found.append([item.id for item in view.items("images", hits.keys)])
 
-            meter.take(f"first {name}", lambda: ask(queries[0]))  # noqa: B023
+            meter.take(f"first {name}", lambda: ask(queries[0]))
             found.clear()
-            meter.take(name, lambda: [ask(query) for query in queries[1:]], times=QUERIES)  # noqa: B023
+            meter.take(name, lambda: [ask(query) for query in queries[1:]], times=QUERIES)
             meter.found[name]["recall"] = recall(found, truth)
             for what in (f"first {name}", name):
                 told = ", ".join(f"{unit} {value:g}" for unit, value in meter.found[what].items())
