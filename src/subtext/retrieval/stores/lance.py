@@ -985,7 +985,7 @@ class LanceView(SqlView):
         Returns:
             Bytes on disk, unindexed vectors, and facts of the store.
         """
-        exact = self.tables.now["exact"]
+        exact = {space: why for space, why in self.tables.now["exact"].items() if not self.sides[space].in_memory}
         # Where every vector is compared since nothing takes less, another compaction is no use.
         unindexed = {side: 0 if side in exact else self.sides[side].unindexed for side in SIDES}
         dataset = self.tables.dataset
