@@ -51,6 +51,7 @@ def _quick() -> Iterator[None]:
         patch.setattr(lance, "GRACE", 0.0)
         patch.setattr(lance, "QUERIES", 16)
         # Lists of so few vectors are of no use; tests of what is used set these as they are.
+        patch.setattr(lance_lists, "BITS", (5,))
         patch.setattr(lance_lists, "REQUEST", 0)
         patch.setattr(lance_lists, "PER_LIST", 0)
         yield

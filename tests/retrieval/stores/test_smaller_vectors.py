@@ -30,8 +30,10 @@ HALF = replace(stored_items.manifest(60), numbers="float16", encoder=EncoderReco
 def _small(store_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists of so few vectors are of no use."""
     if store_kind == "lance":
-        from subtext.retrieval.stores import lance_lists
+        from subtext.retrieval.stores import lance, lance_lists
 
+        monkeypatch.setattr(lance, "QUERIES", 16)
+        monkeypatch.setattr(lance_lists, "BITS", (1, 5))
         monkeypatch.setattr(lance_lists, "REQUEST", 0)
         monkeypatch.setattr(lance_lists, "PER_LIST", 0)
 
@@ -184,7 +186,7 @@ def test_what_finds_too_little_is_not_searched(
     if store_kind == "lance":
         from subtext.retrieval.stores.lance import LanceVectors
 
-        monkeypatch.setattr(LanceVectors, "found", lambda *words: {"images": 0.42, "texts": 0.5})
+        monkeypatch.setattr(LanceVectors, "found", lambda *words, **more: {"images": 0.42, "texts": 0.5})
         said = "lists find 0.420 for images and 0.500 for texts at most, and 0.98 is asked; ask for less"
     elif store_kind == "postgresql":
         from subtext.retrieval.stores import postgres
