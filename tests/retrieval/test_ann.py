@@ -94,8 +94,8 @@ def test_enough_lists_are_probed_for_target_recall() -> None:
     order = np.argsort(own, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=64))])
     rows, asked = np.ascontiguousarray(vectors[order]), clustered(60, seed=4)
-    probes, recalls = ann.probes_needed([asked, rows[:40]], rows, centroids, offsets)
-    assert 1 < probes < 64 and min(recalls) >= ann.RECALL
+    probes, recalls = ann.probes_needed([asked, rows[:40]], rows, centroids, offsets, 0.985)
+    assert 1 < probes < 64 and min(recalls) >= 0.985
 
     def by_hand(queries: np.ndarray, probes: int, *, own: int = 0) -> float:
         found = []
@@ -107,7 +107,7 @@ def test_enough_lists_are_probed_for_target_recall() -> None:
 
     assert recalls == pytest.approx([by_hand(asked, probes), by_hand(rows[:40], probes, own=1)])
     fewer = probes - max(1, probes // 16)
-    assert min(by_hand(asked, fewer), by_hand(rows[:40], fewer, own=1)) < ann.RECALL, "hardly fewer are too few"
+    assert min(by_hand(asked, fewer), by_hand(rows[:40], fewer, own=1)) < 0.985, "hardly fewer are too few"
 
 
 def test_uninformative_lists_are_all_probed() -> None:
@@ -115,6 +115,25 @@ def test_uninformative_lists_are_all_probed() -> None:
     centroids = unit(4, seed=1)
     own = ann.assign(rows, centroids)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(own, minlength=4))])
-    probes, recalls = ann.probes_needed([unit(5, seed=2)], rows[np.argsort(own, kind="stable")], centroids, offsets)
+    probes, recalls = ann.probes_needed(
+        [unit(5, seed=2)], rows[np.argsort(own, kind="stable")], centroids, offsets, 0.985
+    )
     assert probes == 4 and recalls == [1.0]
-    assert ann.probes_needed([], rows, centroids, offsets) == (1, [])
+    assert ann.probes_needed([], rows, centroids, offsets, 0.9) == (1, [])
+
+
+@pytest.mark.parametrize("count", [1, 30, 5000])
+def test_rows_of_sixteen_bits_are_compared_as_their_own_numbers(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block, and without the dead ones."""
+    monkeypatch.setattr(ann, "BLOCK", 256)
+    rows, queries = unit(1000, seed=1).astype(np.float16), unit(4, seed=2)
+    dead = np.arange(1000) % 3 == 0
+    scores = queries.astype(np.float64) @ rows.T.astype(np.float64)
+    for mask in (None, dead):
+        own = scores if mask is None else np.where(mask, -np.inf, scores)
+        for query, found in zip(own, ann.best_rows(queries, rows, count, dead=mask), strict=True):
+            alive = np.count_nonzero(np.isfinite(query))
+            assert set(found[found >= 0].tolist()) == set(np.argsort(-query)[: min(count, alive)].tolist())
+    chosen = np.arange(0, 1000, 3)
+    np.testing.assert_allclose(ann.scores_of_rows(queries[0], rows, chosen), scores[0][chosen], atol=1e-6)
+    np.testing.assert_array_equal(ann.widened(rows), rows.astype(np.float32))

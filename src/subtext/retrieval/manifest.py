@@ -13,10 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
+
 from subtext.errors import SearchIndexError
 from subtext.retrieval.stores.item import SIDES, SPACES, Space
 from subtext.version import FORMAT, require_format
 
+RECALL = 0.98
+"""Share of the ten nearest items that searches find by default."""
+NUMBERS = {"float32": 4, "float16": 2}
+"""Type of the numbers of stored vectors -> bytes of one."""
 STORE_NAME = re.compile(r"store-(\d+)")
 _HEX = re.compile(r"[0-9a-f]*")
 
@@ -109,6 +115,10 @@ class Manifest:
         pretrained: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
         encoder: The sentence encoder of the index; None for an index without one, which has no derived spaces.
         languages: Codes of the languages that the model reads, `data.languages.MANY` for many; none if not known.
+        numbers: Type of the numbers of stored vectors, one of `NUMBERS`.
+        recall: Share of the ten nearest items that searches by lists or graphs have to find, up to 1.
+        by_hand: Numbers of lists and searches that are set, not chosen; see `Store.settable`.
+        cache: Bytes of lists that a reader of an index in LanceDB keeps in memory.
     """
 
     fingerprint: str
@@ -131,6 +141,32 @@ class Manifest:
     pretrained: Mapping[str, str] = field(default_factory=dict)
     encoder: EncoderRecord | None = None
     languages: Sequence[str] = ()
+    numbers: str = "float32"
+    recall: float = RECALL
+    by_hand: Mapping[str, int] = field(default_factory=dict)
+    cache: int = 2**28
+
+    def with_settings_of(self, other: Manifest) -> Manifest:
+        """The manifest of an index that is to take the place of another.
+
+        Args:
+            other: That of the other.
+
+        Returns:
+            This one with what was set for the other.
+        """
+        kept = ("root", "exact_up_to", "numbers", "recall", "by_hand", "cache")
+        return replace(self, **{name: getattr(other, name) for name in kept})
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers of stored vectors."""
+        return np.dtype(self.numbers)
+
+    @property
+    def wanted(self) -> dict[str, Any]:
+        """What lists and graphs are chosen by: others are made where it changes."""
+        return {"recall": self.recall, "by_hand": dict(self.by_hand), "cache": self.cache}
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -255,6 +291,15 @@ def _missing(content: Mapping[str, Any]) -> str:
     languages = content.get("languages", [])
     if not isinstance(languages, list) or not all(isinstance(code, str) for code in languages):
         return f"needs 'languages' to be codes; it has {languages!r:.60}"
+    if content.get("numbers", "float32") not in NUMBERS:
+        return f"needs 'numbers' of {' or '.join(NUMBERS)}; it has {content['numbers']!r:.60}"
+    recall, by_hand, cache = content.get("recall", RECALL), content.get("by_hand", {}), content.get("cache", 1)
+    if type(recall) not in (int, float) or not 0 < recall <= 1:
+        return f"needs 'recall' above 0 and up to 1; it has {recall!r:.60}"
+    if not isinstance(by_hand, dict) or not all(type(own) is int and own > 0 for own in by_hand.values()):
+        return f"needs 'by_hand' to be numbers of 1 or more; it has {by_hand!r:.60}"
+    if type(cache) is not int or cache < 1:
+        return f"needs 'cache' of 1 or more; it has {cache!r:.60}"
     if not STORE_NAME.fullmatch(content["store"]):
         return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.ops.compiled.coded_products import Codes
-from subtext.retrieval.ann import best_rows, likeliest, rescore_top_k, rows_in, scores_of_rows
+from subtext.retrieval.ann import BLOCK, best_rows, likeliest, rescore_top_k, rows_in, scores_of_rows, widened
 from subtext.retrieval.stores.item import NO_HITS, Hits
 
 MARGIN = 16
@@ -23,6 +23,8 @@ MARGIN = 16
 
 CODED = 2048
 """Rows of a segment from which on it is scanned by codes."""
+MOST_LISTS = 0.75
+"""Share of the lists from which on it takes less time to compare all rows as they lie."""
 ROUNDING = 1e-5
 """Error of a product of float32, relative to the length of the query and the largest product."""
 
@@ -34,10 +36,10 @@ class Scan:
     the time of each later query. A command that asks once makes none.
 
     Args:
-        vectors: (R D) float32.
+        vectors: (R D) float32 or float16.
     """
 
-    def __init__(self, vectors: NDArray[np.float32]) -> None:
+    def __init__(self, vectors: NDArray[np.float32] | NDArray[np.float16]) -> None:
         self.vectors = vectors
         self._asked = False
         self._codes: Codes | None = None
@@ -55,7 +57,10 @@ class Scan:
             self._codes = Codes.of(self.vectors)
         self._asked = True
         if self._codes is None:
-            products: NDArray[np.float32] = (self.vectors @ query.T).max(axis=1)
+            # Of float16 there is a copy of a block at a time, and none of float32.
+            blocks = (self.vectors[start : start + BLOCK] for start in range(0, len(self.vectors), BLOCK))
+            parts = [(widened(block) @ query.T).max(axis=1) for block in blocks]
+            products: NDArray[np.float32] = np.concatenate([np.zeros(0, dtype=np.float32), *parts])
             largest = max(float(np.linalg.norm(query, axis=1).max()), float(np.abs(products).max()))
             return products, np.full(len(products), ROUNDING * largest, dtype=np.float32)
         pairs = [self._codes.products(view) for view in query]
@@ -69,7 +74,7 @@ class Segment:
     Attributes:
         folder: Where they are stored.
         lists: Name of the lists that they are sorted by; None where they are not.
-        vectors: (R D) float32.
+        vectors: (R D) float32 or float16.
         keys: (R) int64.
         offsets: (C + 1) int64, or None.
         sums: Checksums of its files, as the tables have them.
@@ -77,7 +82,7 @@ class Segment:
 
     folder: Path
     lists: str | None
-    vectors: NDArray[np.float32]
+    vectors: NDArray[np.float32] | NDArray[np.float16]
     keys: NDArray[np.int64]
     offsets: NDArray[np.int64] | None
     sums: str = ""
@@ -140,6 +145,11 @@ class InvertedLists:
     probes: int
     sums: str = ""
 
+    @property
+    def is_worth(self) -> bool:
+        """Whether a search of so many lists takes less time than one of all rows."""
+        return self.probes <= MOST_LISTS * len(self.centroids)
+
 
 @dataclass(frozen=True)
 class SegmentTable:
@@ -183,7 +193,7 @@ class SegmentTable:
     @property
     def by_lists(self) -> bool:
         """Whether a query searches only some of the lists, as there are many rows."""
-        return self.rows > self.exact_up_to and self.lists is not None
+        return self.rows > self.exact_up_to and self.lists is not None and self.lists.is_worth
 
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
@@ -278,7 +288,7 @@ class SegmentTable:
         pairs = [(segment, rows) for segment, rows in zip(self.segments, candidates, strict=True) if len(rows)]
         if not pairs:
             return NO_HITS
-        vectors = np.concatenate([segment.vectors[rows] for segment, rows in pairs])
+        vectors = np.concatenate([segment.vectors[rows] for segment, rows in pairs]).astype(np.float32, copy=False)
         return Hits(
             *rescore_top_k(query, vectors, np.concatenate([segment.keys[rows] for segment, rows in pairs]), top)
         )
@@ -295,7 +305,7 @@ class SegmentTable:
         unique, positions = np.unique(keys, return_inverse=True)
         rows = [(segment, segment.rows_of(unique)) for segment in self.segments]
         owners = np.concatenate([np.zeros(0, np.int64), *(segment.keys[numbers] for segment, numbers in rows)])
-        vectors = np.concatenate([segment.vectors[numbers] for segment, numbers in rows])
+        vectors = np.concatenate([segment.vectors[numbers] for segment, numbers in rows]).astype(np.float32, copy=False)
         order = np.argsort(owners, kind="stable")
         return vectors[order].reshape(len(unique), -1, vectors.shape[1])[positions]
 

@@ -582,3 +582,27 @@ def test_info_reports_fields_and_advice(place: Path) -> None:
     assert found["counts"] == {"images": 8, "texts": 16} and found["deleted"] == {"images": 4, "texts": 8}
     call("index", "compact", place / "index")
     assert info(place)["advice"] == []
+
+
+def test_vectors_of_sixteen_bits_are_chosen_once(runs: Path, tmp_path: Path) -> None:
+    """Nothing converts an index; what is imported from it, or built from its data, may have others."""
+    shutil.copytree(runs / "data", tmp_path / "data")
+    assert "in float16" in build(tmp_path, runs, "--vectors", "float16")
+    assert info(tmp_path)["numbers"] == "float16" and ids(tmp_path)
+    embed = [runs / "run", "--data", tmp_path / "data", "--split", "all", "--out", tmp_path / "vectors.npz"]
+    call("embed", *embed, "-q")
+    words = ["import", tmp_path / "index", tmp_path / "vectors.npz", "--run", runs / "run"]
+    told = call("index", *words, "--numbers", "float32", code=1).output
+    assert "has vectors of float16, which stay as they are; it got float32; build or import into a new index" in told
+    call("index", *words)
+    found = ids(tmp_path)
+    words[1] = tmp_path / "half"
+    call("index", *words, "--numbers", "float16", "--data", tmp_path / "data")
+    with Folder(tmp_path / "half").reading() as mine, Folder(tmp_path / "index").reading() as theirs:
+        assert mine.manifest.numbers == "float16"
+        names = [item.id for item in mine.items("images", mine.keys("images"))]
+        np.testing.assert_array_equal(mine.vectors_of("images", names), theirs.vectors_of("images", names))
+    assert verify(tmp_path / "half") == verify(tmp_path / "index") == [] and found
+    assert "is not one of" in call("index", *words, "--numbers", "int8", code=2).output
+    told = call("index", "compact", tmp_path / "index", "--recall", "2", code=2).output
+    assert "recall" in told and "0.1" in told

@@ -29,7 +29,7 @@ from subtext.errors import OutputError, RequirementError, SearchIndexError, Subt
 from subtext.retrieval import index_files
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.manifest import EncoderRecord, checksum
-from subtext.retrieval.stores import lance, lance_fields
+from subtext.retrieval.stores import lance, lance_fields, lance_lists
 from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.item import SPACES, Change, DerivedRow, IndexEntry
 from subtext.retrieval.stores.lance import LanceStore
@@ -50,6 +50,10 @@ def _quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lance, "GRACE", 0.0)
         patch.setattr(lance, "QUERIES", 16)
+        # Lists of so few vectors are of no use; tests of what is used set these as they are.
+        patch.setattr(lance_lists, "BITS", (5,))
+        patch.setattr(lance_lists, "REQUEST", 0)
+        patch.setattr(lance_lists, "PER_LIST", 0)
         yield
 
 
@@ -100,10 +104,10 @@ def test_list_search_reads_candidate_vectors_once(tmp_path: Path) -> None:
         writer.compact()
     with store.reading() as view:
         vectors, dataset = view.sides["images"], view.tables.dataset
-        lists = {"lists": 4, "probes": 4}
+        search = lance_lists.ListSearch(lists=4, bits=5, probes=4, candidates=1)
         nearest = {"column": "vector", "q": QUERIES[0, 0], "k": 2 * 10 + lance.MARGIN, "metric": "dot", "nprobes": 4}
         for _ in range(2):  # The second reads no lists: they are in memory.
-            (hits,) = vectors.searched(QUERIES[:1], 10, lists)
+            (hits,) = vectors.searched(QUERIES[:1], 10, search)
             own = dataset.io_stats_incremental()
             view.tables.scan(["key"], vectors.where, {"nearest": nearest, "with_row_id": True})
             least = dataset.io_stats_incremental()
@@ -305,6 +309,7 @@ def test_compaction_finishes_despite_small_changes(store: LanceStore, monkeypatc
 def test_reads_hold_one_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
     with store.writing("compact") as writer:
+        writer.change_manifest(replace(writer.manifest, by_hand={"bits": 8, "candidates": 1}))
         writer.compact()
     rows: list[int] = []
     scan, as_matrix = lance.LanceTables.scan, lance.as_matrix
@@ -573,6 +578,7 @@ def test_concurrent_external_changes_raise(tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.context() as patch,
             pytest.raises(IndexLockedError, match="was changed by others while its index"),
         ):
+            patch.setattr(lance_lists, "coding_error", lambda *words: 0.01)
             failing("create_index", library.commit.CommitConflictError("overtaken"))
             writer.compact()
         writer.compact()
@@ -782,6 +788,8 @@ def _of_a_stranger(**changes: object) -> str:
 
 
 JOB = [1, "add", None, "2026", None, 0, 0]
+LISTED = {"lists": 4, "probes": 1, "bits": 4, "candidates": 26, "bytes": 9, "recall": {}}
+INDEXED = {"name": "", "vectors": {"vector": 9}, "files": {}, "wanted": {}}
 
 
 @pytest.mark.parametrize(
@@ -789,8 +797,12 @@ JOB = [1, "add", None, "2026", None, 0, 0]
     [
         ("generation", "7"), ("key", None), ("images", -1), ("images", 10**15), ("texts", 2**70), ("worded", 1e400),
         ("words", True), ("job", {}), ("changes", 5), ("changes", None), ("lists", [1]), ("lists", {"images": 3}),
-        ("lists", {"audio": {"lists": 4, "probes": 1}}), ("lists", {"images": {"lists": 0, "probes": 0}}),
-        ("lists", {"images": {"lists": 4, "probes": 2**40}}), ("index", "x"), ("index", {"name": 1, "vectors": 2}),
+        ("lists", {"audio": LISTED}), ("lists", {"images": {"lists": 0, "probes": 0}}),
+        ("lists", {"images": {**LISTED, "probes": 2**40}}), ("index", "x"), ("index", {"name": 1, "vectors": 2}),
+        ("lists", {"images": {**LISTED, "bits": 0}}), ("lists", {"images": {**LISTED, "recall": 1}}), ("exact", []),
+        ("exact", {"images": 3}), ("exact", {"audio": "x"}), ("index", {**INDEXED, "vectors": {"vector": -1}}),
+        ("index", {**INDEXED, "wanted": None}), ("manifest", _of_a_stranger(recall="all")),
+        ("manifest", _of_a_stranger(numbers="float16")), ("manifest", _of_a_stranger(cache=-1)),
         ("jobs", {}), ("jobs", ["x"]), ("jobs", [JOB[:6]]), ("jobs", [[*JOB[:2], 5, *JOB[3:]]]),
         ("jobs", [[*JOB[:2], "{", *JOB[3:]]]), ("jobs", [[*JOB[:2], "[" * 10**5, *JOB[3:]]]),
         ("manifest", 7), ("manifest", "{}"), ("manifest", "[" * 10**5), ("manifest", _of_a_stranger(width=2**40)),
@@ -803,7 +815,9 @@ JOB = [1, "add", None, "2026", None, 0, 0]
 )  # fmt: skip
 def test_invalid_state_entry_raises(store: LanceStore, entry: str, value: object) -> None:
     rewrite(store, json.dumps({**store.latest().now, entry: value}))
-    with pytest.raises(SearchIndexError, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of"):
+    with pytest.raises(
+        SearchIndexError, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of|'recall'|'cache'"
+    ):
         open_store(store.path)
     assert verify(store.path)
 

@@ -244,7 +244,9 @@ def test_links_and_candidates_are_options_whose_recall_is_measured(
     assert known and (known.m, known.ef_search) == (2, 1) and set(known.recalls) == {"images", "texts"}
     assert min(known.recalls.values()) < 0.98
     with large.reading() as view:
-        assert view.stats().facts["graphs"]["images"] == str(known)
+        assert view.stats().facts["graphs"]["images"] == f"{known}; {postgres.UNUSED}"
+    with sparse.reading() as view:
+        assert view.stats().facts["graphs"]["images"] == str(known), "candidates that are set by hand are used"
     with large.writing("compact") as writer:
         assert len(writer.compact()) == 1, "who names no number takes those of the graph"
     with Database(server.address("large", ef_search="800")).writing("compact") as writer:
@@ -260,16 +262,16 @@ def test_candidates_are_chosen_for_a_recall(server: Server, large: Database, mon
     with sparse.writing("compact") as writer:
         lines = writer.compact()
     known = graph(large)
-    assert known and known.ef_search > 4 and min(known.recalls.values()) >= ann.RECALL and len(lines) == 3
+    assert known and known.ef_search > 4 and min(known.recalls.values()) >= ann.wanted(0.98) and len(lines) == 3
     assert f" with ef_search {known.ef_search // 2}" in lines[1], "the next fewer find too little"
     with administrator(large) as connection:
         connection.execute("COMMENT ON INDEX large.images_graph IS NULL")
-    monkeypatch.setattr(ann, "RECALL", 1.01)
+    monkeypatch.setattr(postgres, "_recalls", lambda *words, **more: {200: {"images": 0.4, "texts": 0.5}})
     large = Database(large.address)
     with large.writing("compact") as writer:
         lines = writer.compact()
-    assert (again := graph(large)) and min(again.recalls.values()) == 1 and again.ef_search < 1000
-    assert "find 1.000 of the nearest items at most, of 1.01 that are wanted; a graph with more links" in lines[1]
+    assert (again := graph(large)) and min(again.recalls.values()) == 0.4
+    assert f"find 0.400 of the nearest items at most, of 0.98 that are asked: {postgres.UNUSED}" in lines[1]
     assert "(m=4 in the address of compact)" in lines[1]
 
 

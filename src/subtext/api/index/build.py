@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack, cast
 
 from subtext.api.index.maintain import (
     IndexReport,
@@ -94,6 +94,11 @@ TextEncoder = Annotated[
     "Sentence encoder that compares texts with texts: starter, a folder, or none. Default: starter where it is "
     "installed and there are texts.",
     Metavar("NAME_OR_FOLDER"),
+    OptionGroup("Index"),
+]
+NumbersOfVectors = Annotated[
+    Literal["float32", "float16"] | None,
+    "Numbers of the stored vectors: float16 takes half the disk. Default: float32.",
     OptionGroup("Index"),
 ]
 RecordedData = Annotated[
@@ -216,6 +221,7 @@ def build_index(
         Metavar("ADDRESS"),
     ] = None,
     text_encoder: TextEncoder = None,
+    vectors: NumbersOfVectors = None,
     cache: Annotated[
         str | Path | None,
         "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
@@ -242,6 +248,7 @@ def build_index(
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
         text_encoder: Sentence encoder that compares a query with texts, whatever the model: starter, the folder of a
             sentence encoder, or none. Default: starter where it is installed.
+        vectors: Numbers of the stored vectors: float32 or float16. Scores are computed in float32 of either.
         cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         progress: Called with the numbers of finished items and of all, in each part of the work: checking images,
             embedding.
@@ -262,7 +269,16 @@ def build_index(
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
     with ExitStack() as stack:
         cluster = None if ray is None else stack.enter_context(Cluster(ray))
-        return _build(index, work, cluster, text_encoder=text_encoder, cache=cache)
+        return _build(index, work, cluster, text_encoder=text_encoder, numbers=vectors, cache=cache)
+
+
+def _require_numbers(store: Store, numbers: str | None) -> None:
+    """Raise SearchIndexError where an index has vectors of other numbers than are asked."""
+    if numbers not in (None, store.manifest.numbers):
+        raise SearchIndexError(
+            f"{store.path} has vectors of {store.manifest.numbers}, which stay as they are; it got {numbers}; build or "
+            "import into a new index, or leave that out"
+        )
 
 
 def _build(
@@ -271,6 +287,7 @@ def _build(
     cluster: Cluster | None,
     *,
     text_encoder: str | Path | None,
+    numbers: str | None,
     cache: str | Path | None,
 ) -> IndexChange:
     """Build an index, in this process or on a cluster."""
@@ -297,10 +314,12 @@ def _build(
         )
     if interrupted is None:
         encoder = _encoder_of(index, text_encoder, opened.pairs.texts.values, opened.model, quiet=work.quiet)
-        store = create_store(index, new_manifest_of(work, opened, source, encoder=encoder))
+        manifest = new_manifest_of(work, opened, source, encoder=encoder)
+        store = create_store(index, replace(manifest, numbers=numbers or manifest.numbers))
     else:
         store = interrupted
         require_same_encoder(store, text_encoder)
+        _require_numbers(store, numbers)
     complete = False
     try:
         with store.writing("build") as writer:
@@ -588,9 +607,8 @@ def move_index(
             manifest = new_manifest_of(step, opened, source)
             if manifest.fingerprint == store.manifest.fingerprint:
                 raise RequirementError(f"{store.path} has the vectors of this model already")
-            root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
             encoder = _encoder_after_move(store, opened.model, manifest)
-            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to, encoder=encoder))
+            new = store.create_replacement(replace(manifest.with_settings_of(store.manifest), encoder=encoder))
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.
@@ -1419,6 +1437,7 @@ def import_index(
     ] = None,
     text_prompt: TextPrompt = None,
     text_encoder: TextEncoder = None,
+    numbers: NumbersOfVectors = None,
 ) -> IndexReport:
     """Import vectors from a file into a new index, or into an index of the same model.
 
@@ -1438,6 +1457,7 @@ def import_index(
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         text_encoder: Sentence encoder that compares texts with texts, as of `build`; the data set has the texts.
+        numbers: Of the stored vectors, float32 or float16, as `vectors` of `build`.
 
     Returns:
         Number of items put in.
@@ -1475,10 +1495,11 @@ def import_index(
                 "), or a new folder",
             )
         require_same_encoder(store, text_encoder)
+        _require_numbers(store, numbers)
     else:
         texts = () if dataset is None else dataset.texts.values
         encoder = _encoder_of(index, text_encoder, texts, opened, quiet=False)
-        store = create_store(index, replace(manifest, encoder=encoder))
+        store = create_store(index, replace(manifest, encoder=encoder, numbers=numbers or manifest.numbers))
     with store.writing("import") as writer:
         total, record = sum(map(len, content.ids.values())), writer.manifest.encoder
         sentences = None if record is None else SentenceVectors(record, writer.store.path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,9 +16,9 @@ from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_sub
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
 from subtext.data.objects import Rows
-from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, Setting
 from subtext.report.text_table import Report, table
-from subtext.settings import Flag, Metavar, OptionGroup, command
+from subtext.settings import Flag, Interval, Metavar, OptionGroup, command
 from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
@@ -293,30 +294,92 @@ def delete_from_index(
 
 @command
 def compact_index(
-    index: IndexArgument, *, seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0
+    index: IndexArgument,
+    *,
+    seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0,
+    recall: Annotated[
+        float | None,
+        "Share of the ten nearest items that searches of a large index find. Default: as before, at first 0.98.",
+        Interval(0.1, 1),
+        _INDEX,
+    ] = None,
+    by_hand: Annotated[
+        str | None,
+        "Numbers that are set, not chosen, such as probes=64,candidates=40; '' to choose all again. A folder has lists "
+        "and probes, LanceDB bits and candidates as well.",
+        Metavar("NAME=NUMBER,..."),
+        _INDEX,
+    ] = None,
+    cache_size: Annotated[
+        int | None,
+        "Megabytes of lists that each reader of an index in LanceDB keeps in memory. Default: that of the index, at "
+        "first 256.",
+        Interval(1, 2**20),
+        Metavar("MEGABYTES"),
+        _INDEX,
+    ] = None,
 ) -> IndexReport:
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
     With more than 200,000 vectors per modality, a query searches only some lists. Their number is chosen for a measured
-    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on, and its candidates are chosen
-    likewise (m, ef_search and graph in the address change it); in LanceDB, an IVF index from 50,000 on.
+    recall@10. In PostgreSQL, an HNSW graph is built from 20,000 vectors on, and its candidates are chosen likewise (m,
+    ef_search and graph in the address change it); in LanceDB, lists of codes from 50,000 on. Where nothing finds enough
+    for less than comparing every vector, every vector is compared, and `subtext index info` says so.
 
     Args:
         index: Folder of an index, or its address.
         seed: Seed of the sample that lists are trained on.
+        recall: Share of the ten nearest items that searches of a large index find; kept in the index.
+        by_hand: Numbers of lists and searches that are set, not chosen; kept in the index until another recall is
+            asked.
+        cache_size: Megabytes of lists that each reader of an index in LanceDB keeps in memory; kept in the index.
 
     Returns:
         What was done, and the size before and after.
+
+    Raises:
+        ArgumentError: For numbers that the store of this index does not have, or out of their range.
     """
     from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     before = store.bytes
     with store.writing("compact") as writer:
+        manifest = writer.manifest
+        if recall is not None:
+            manifest = replace(manifest, recall=recall, by_hand={})
+        if by_hand is not None:
+            manifest = replace(manifest, by_hand=_set_by_hand(store, by_hand))
+        if cache_size is not None:
+            if not store.caches_lists:
+                raise ArgumentError(f"cache_size is of an index in LanceDB; {store.path} leaves that to the system")
+            manifest = replace(manifest, cache=cache_size * 2**20)
+        if manifest != writer.manifest:
+            writer.change_manifest(manifest)
         lines = writer.compact(seed=seed)
     after = store.bytes
     numbers = {"bytes_before": before, "bytes": after}
     return IndexReport(str(store.path), (f"{size(before)} are now {size(after)}", *lines), numbers)
+
+
+def _set_by_hand(store: Store, text: str) -> dict[str, int]:
+    """Numbers of lists and searches as they are written.
+
+    Raises:
+        ArgumentError: For a name that the store has not, and for a number out of range.
+    """
+    numbers = dict[str, int]()
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        least, most = store.settable.get(name, (1, 0))
+        number = int(value) if re.fullmatch("[0-9]{1,9}", value) else -1
+        if not least <= number <= most:
+            known = ", ".join(f"{own}={low:,} to {high:,}" for own, (low, high) in store.settable.items())
+            raise ArgumentError(
+                f"by_hand takes {known or 'nothing, as this store has m and ef_search in its address'}; it got {part!r}"
+            )
+        numbers[name] = number
+    return numbers
 
 
 @command
@@ -532,7 +595,7 @@ def vector_shape(manifest: Manifest) -> str:
     """
     images, texts = manifest.views["images"], manifest.views["texts"]
     views = f"{images} x " if images == texts and images > 1 else f"{images} and {texts} x " if images != texts else ""
-    return f"{views}{manifest.width}"
+    return f"{views}{manifest.width}{' in float16' if manifest.numbers == 'float16' else ''}"
 
 
 def _encoder_shown(encoder: Mapping[str, Any] | None, compared: int, texts: int) -> str:

@@ -61,11 +61,11 @@ class Codes:
     longest: float
 
     @staticmethod
-    def of(vectors: NDArray[np.float32]) -> Codes:
+    def of(vectors: NDArray[np.float32] | NDArray[np.float16]) -> Codes:
         """Code vectors.
 
         Args:
-            vectors: (N D) float32, N and D 1 or more.
+            vectors: (N D) float32 or float16, N and D 1 or more.
 
         Returns:
             The codes.

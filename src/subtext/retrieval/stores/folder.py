@@ -3,7 +3,7 @@
 INDEX/manifest.json           format, model and its fingerprint, width, where items came from; replaced atomically
 INDEX/store-1/items.sqlite    items, links, facets, words, segments, jobs: the only record of what is in the index
 INDEX/store-1/NUMBER.SIDE/    segments of vectors, written once; `search.segments` compares them
-    vectors.npy               (R D) float32; an item of K views has K rows
+    vectors.npy               (R D) float32, or float16 where the manifest says so; an item of K views has K rows
     keys.npy                  (R) int64, the item of each row
     offsets.npy               (C + 1) int64 where rows are sorted by list: list c has offsets[c] to offsets[c + 1]
     centroids.npy             (C D) float32 of the lists of a side
@@ -39,6 +39,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 from weakref import finalize
@@ -54,7 +55,7 @@ from subtext.retrieval import ann
 from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import checksums, inside, json_object, mapped, stored_object
 from subtext.retrieval.manifest import STORE_NAME, Manifest, Revision
-from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
+from subtext.retrieval.segments import MOST_LISTS, InvertedLists, Segment, SegmentTable
 from subtext.retrieval.stores.documents import CALIBRATION, LISTS, PLOT, RANKER, READ_BY_OCR
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import facets, item_words
@@ -336,13 +337,16 @@ Block = tuple[NDArray[np.float32], NDArray[np.int64]]
 """(r D) vectors and (r) keys."""
 
 
-def open_segment(folder: Path, *, rows: int, width: int, lists: str | None, sums: str = "") -> Segment:
+def open_segment(
+    folder: Path, *, rows: int, width: int, dtype: np.dtype[Any], lists: str | None, sums: str = ""
+) -> Segment:
     """Open a segment.
 
     Args:
         folder: Folder of the segment.
         rows: R, number of rows that the tables name.
         width: D, numbers per vector.
+        dtype: Of the numbers.
         lists: Name of the lists that the rows are sorted by; None for none.
         sums: Checksums of its files, as the tables have them.
 
@@ -356,12 +360,18 @@ def open_segment(folder: Path, *, rows: int, width: int, lists: str | None, sums
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is gone")
     offsets = None if lists is None else mapped(folder / OFFSETS, np.dtype(np.int64), (None,))
-    vectors = mapped(folder / VECTORS, np.dtype(np.float32), (rows, width))
+    vectors = mapped(folder / VECTORS, dtype, (rows, width))
     return Segment(folder, lists, vectors, mapped(folder / KEYS, np.dtype(np.int64), (rows,)), offsets, sums)
 
 
 def write_segment(
-    folder: Path, blocks: Iterable[Block], *, rows: int, width: int, offsets: NDArray[np.int64] | None = None
+    folder: Path,
+    blocks: Iterable[Block],
+    *,
+    rows: int,
+    width: int,
+    dtype: np.dtype[Any],
+    offsets: NDArray[np.int64] | None = None,
 ) -> dict[str, str]:
     """Write blocks of (r D) vectors and (r) keys as one segment, completely or not at all; the files' checksums.
 
@@ -370,6 +380,7 @@ def write_segment(
         blocks: (r D) float32 vectors and (r) int64 keys, block by block.
         rows: R, number of all rows.
         width: D, numbers per vector.
+        dtype: Of the numbers in the file.
         offsets: (C + 1) first row of each list; None for rows that are in no lists.
 
     Returns:
@@ -378,15 +389,16 @@ def write_segment(
     Raises:
         OutputError: If the disk is full or may not be written.
     """
+    stored = dtype.newbyteorder("<")
 
     def fill(folder: Path) -> None:
         keys = np.empty(rows, dtype=np.int64)
         done = 0
         with (folder / VECTORS).open("wb") as file:
-            header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+            header = {"descr": stored.str, "fortran_order": False, "shape": (rows, width)}
             np.lib.format.write_array_header_1_0(file, header)
             for vectors, block_keys in blocks:
-                file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+                file.write(np.ascontiguousarray(vectors, dtype=stored).data)
                 keys[done : done + len(block_keys)] = block_keys
                 done += len(block_keys)
         assert done == rows
@@ -509,8 +521,16 @@ class FolderView(StatementView):
         Returns:
             Bytes on disk, unindexed vectors, and facts of the store.
         """
-        lists = self.tables.run("SELECT side, probes, recalls FROM lists")
+        lists = {
+            SPACES[side]: {"probes": int(probes), **stored_object(recalls, "lists")}
+            for side, probes, recalls in self.tables.run("SELECT side, probes, recalls FROM lists")
+        }
         sides = [(space, self.sides[space]) for space in self.manifest.spaces]
+        exact = {
+            space: _too_many(own["probes"], len(table.lists.centroids))
+            for space, own in lists.items()
+            if (table := self.sides[space]).lists is not None and not table.lists.is_worth
+        }
         return Stats(
             bytes=sum(file.stat().st_size for file in self.held.here.rglob("*") if file.is_file()),
             unindexed={side: self.sides[side].unindexed for side in SIDES},
@@ -519,7 +539,8 @@ class FolderView(StatementView):
                 "dead_rows": {side: sum(int(m.sum()) for m in table.dead if m is not None) for side, table in sides},
                 "segments": {side: len(table.segments) for side, table in sides},
                 "deleted": {side: len(table.deleted) for side, table in sides},
-                "lists": {SPACES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
+                "lists": lists,
+                **({"exact_search": exact} if exact else {}),
                 "earlier_stores": [
                     store.name for store in self.folder.other_stores() if not self.folder.is_pending(store)
                 ],
@@ -761,6 +782,7 @@ class FolderWriter(SqlWriter):
         Returns:
             Number of deleted items of each side, and the number of the job.
         """
+        change = change.rounded(self.manifest.numbers)
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         if change.since not in (None, self.manifest.change):
             raise IndexLockedError(f"{self.store.path} was changed meanwhile; nothing of this was kept; do it again")
@@ -836,10 +858,13 @@ class FolderWriter(SqlWriter):
         with self.store.reading() as view:
             segments = view.sides
         sides: list[Space] = []
+        stored = self.tables.run("SELECT side, recalls FROM lists")
+        chosen = {side: stored_object(recalls, "lists").get("wanted") for side, recalls in stored}
         for side in self.manifest.spaces:
             parts, large = segments[side].segments, segments[side].rows > segments[side].exact_up_to
             by_lists = bool(parts) and all(segment.lists for segment in parts)
-            if len(parts) > 1 or len(segments[side].deleted) or by_lists != large:
+            other = by_lists and chosen.get(SPACES.index(side)) != self._wanted
+            if len(parts) > 1 or len(segments[side].deleted) or by_lists != large or other:
                 sides.append(side)
         new = {side: self._compacted(side, segments, seed) for side in sides}
         with self.changing():
@@ -859,8 +884,12 @@ class FolderWriter(SqlWriter):
         unused = counted(sum(len(segments[side].deleted) for side in sides), "vector")
         lines = [f"{counted(old, 'segment')} became {len(sides)}, {unused} of deleted or changed items removed"]
         for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
-            figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
-            lines.append(f"{SPACES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
+            own = json.loads(recalls)
+            figures = " and ".join(f"{share:.3f} for {of}" for of, share in own["recall"].items())
+            line = f"a query searches {probes} of {own['lists']} lists; recall@10 {figures}"
+            if probes > MOST_LISTS * own["lists"]:
+                line = f"{_too_many(probes, own['lists'])}, for a recall@10 of {self.manifest.recall:g}"
+            lines.append(f"{SPACES[number]}: {line}")
         if self.in_use:
             for other in self.store.other_stores():
                 if not self.store.is_pending(other):
@@ -880,6 +909,21 @@ class FolderWriter(SqlWriter):
                         self.clean_move(writer)
                         lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
+
+    @property
+    def _wanted(self) -> dict[str, Any]:
+        """What lists are chosen by."""
+        return {"recall": self.manifest.recall, "by_hand": dict(self.manifest.by_hand)}
+
+    def change_manifest(self, manifest: Manifest) -> None:
+        """See `Writer.change_manifest`.
+
+        Args:
+            manifest: With other settings.
+        """
+        self.manifest = manifest
+        with self.changing():
+            pass
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -1003,7 +1047,8 @@ class FolderWriter(SqlWriter):
             by: Name and offsets of the lists that the rows are sorted by.
         """
         name, (lists, offsets) = self.new_name(side), by or (None, None)
-        sums = write_segment(self.inner / name, blocks, rows=rows, width=self.manifest.width_of(side), offsets=offsets)
+        width, dtype = self.manifest.width_of(side), self.manifest.dtype
+        sums = write_segment(self.inner / name, blocks, rows=rows, width=width, dtype=dtype, offsets=offsets)
         return name, SPACES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
 
     def _compacted(self, side: Space, segments: Mapping[Space, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
@@ -1014,7 +1059,8 @@ class FolderWriter(SqlWriter):
             return {}
         if count <= segments[side].exact_up_to:
             return {"segments": self._segment(side, live.blocks(), count)}
-        lists, list_count = segments[side].lists, ann.list_count(count)
+        by_hand = self.manifest.by_hand
+        lists, list_count = segments[side].lists, min(count, by_hand.get("lists", ann.list_count(count)))
         if lists is not None and len(lists.centroids) == list_count:
             centroids = lists.centroids
         else:
@@ -1025,14 +1071,19 @@ class FolderWriter(SqlWriter):
         write_folder(store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False))
         blocks = live.blocks(np.argsort(assigned, kind="stable"))
         row = self._segment(side, blocks, count, (list_name, offsets))
-        segment = open_segment(store / row[0], rows=count, width=self.manifest.width_of(side), lists=list_name)
+        width, dtype = self.manifest.width_of(side), self.manifest.dtype
+        segment = open_segment(store / row[0], rows=count, width=width, dtype=dtype, lists=list_name)
         # Queries are of the same model: of either side, or for derived spaces of the sentence encoder.
         asking = DERIVED if side in DERIVED else SIDES
         rows = {of: LiveRows(segments[of]) for of in asking}
         queries = {of: own.sample(QUERIES, seed=seed) for of, own in rows.items() if len(own.rows)}
-        probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
+        recall = ann.wanted(self.manifest.recall)
+        probes, recalls = ann.probes_needed(
+            list(queries.values()), segment.vectors, centroids, offsets, recall, by_hand.get("probes")
+        )
         list_sums = json.dumps(checksums(store / list_name))
-        figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
+        found = {of: round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
+        figures = {"lists": list_count, "recall": found, "wanted": self._wanted}
         return {"segments": row, "lists": (list_name, SPACES.index(side), probes, json.dumps(figures), list_sums)}
 
     def _insert_items(self, side: Space, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
@@ -1178,6 +1229,7 @@ class Folder(Store):
     """
 
     path: Path
+    settable = MappingProxyType({"lists": (1, 2**20), "probes": (1, 2**20)})
     keeps_spaces = True
 
     def __init__(self, path: Path | str, *, pending: str | None = None, held: HeldFolder | None = None) -> None:
@@ -1593,6 +1645,11 @@ class Folder(Store):
             self._thread.mine = None
 
 
+def _too_many(probes: int, lists: int) -> str:
+    """Why lists are not used."""
+    return f"every vector is compared: a query would search {probes:,} of {lists:,} lists, which takes longer"
+
+
 def _segment_table(
     tables: SqliteTables, manifest: Manifest, side: Space, before: SegmentTable | None = None
 ) -> SegmentTable:
@@ -1608,7 +1665,7 @@ def _segment_table(
     loaded = {(it.folder.name, it.sums): it for it in before.segments} if before is not None else {}
     segments = [
         loaded.get((name, sums))
-        or open_segment(inside(store, name), rows=rows, width=width, lists=list_name, sums=sums)
+        or open_segment(inside(store, name), rows=rows, width=width, dtype=manifest.dtype, lists=list_name, sums=sums)
         for name, rows, list_name, sums in tables.run(
             "SELECT name, row_count, lists, checksums FROM segments WHERE side = ? ORDER BY number", number
         )

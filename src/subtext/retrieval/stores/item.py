@@ -358,6 +358,23 @@ class Change:
         vectors = None if self.vectors is None else self.vectors[rows]
         return replace(self, entries=[self.entries[row] for row in rows], vectors=vectors)
 
+    def rounded(self, numbers: str) -> Change:
+        """The change with vectors as a store keeps them: what is compared, checked and given back is the same.
+
+        Args:
+            numbers: "float32" or "float16".
+
+        Returns:
+            A change whose vectors, those of derived rows among them, are float32 of such numbers.
+        """
+        if numbers == "float32":
+            return self
+        derived = {
+            space: {name: replace(row, vector=halved(row.vector)) for name, row in rows.items()}
+            for space, rows in self.derived.items()
+        }
+        return replace(self, vectors=None if self.vectors is None else halved(self.vectors), derived=derived)
+
     def checked_vectors(self, views: int, width: int) -> NDArray[np.float32]:
         """The vectors of the entries, after checks.
 
@@ -384,7 +401,7 @@ class Change:
             raise SearchIndexError(
                 f"an index needs finite vectors that are not zero; {counted(len(bad), 'vector')} of {self.side} "
                 f"{'is' if len(bad) == 1 else 'are'} not: {names}; look at the model, or at the file of vectors or "
-                "features"
+                "features; an index of float16 has numbers from 6e-8 to 65,504"
             )
         for entry in (*self.entries, *self.amended):
             require_id(entry.id)
@@ -395,6 +412,19 @@ class Change:
                 f"an index needs an id once on each side; it got '{twice}' twice; rename one of the items"
             )
         return vectors
+
+
+def halved(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The nearest numbers of 16 bits.
+
+    Args:
+        vectors: Of any shape.
+
+    Returns:
+        The same shape in float32; infinity beyond 65,504.
+    """
+    with np.errstate(over="ignore"):
+        return vectors.astype(np.float16).astype(np.float32)
 
 
 def has_direction(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -21,8 +21,8 @@ kind, and a seal over itself, by which `verify` finds what is missing or another
 
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
 vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
-scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again. Vectors of
-the sentence encoder are all compared, however many there are.
+scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again. The
+lists have codes of few bits: see `lance_lists` for how they are chosen, and for where every vector is compared instead.
 
 A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
 empties the old table but for a state that leads to the new one: a change of the old one meanwhile conflicts.
@@ -43,9 +43,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,8 +68,9 @@ from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.held_folder import HeldFolder
 from subtext.retrieval.index_files import LONGEST, inside, json_object
-from subtext.retrieval.manifest import Manifest, Revision
+from subtext.retrieval.manifest import NUMBERS as NUMBERS_OF, Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
+from subtext.retrieval.stores import lance_lists
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import (
     DATE,
@@ -120,6 +121,7 @@ from subtext.retrieval.stores.lance_fields import (
     spelt,
     split_float64,
 )
+from subtext.retrieval.stores.lance_lists import HeldOut, ListSearch
 from subtext.retrieval.stores.part_notes import PARTS, PartNotes
 from subtext.retrieval.stores.sql import (
     ROUND,
@@ -131,7 +133,7 @@ from subtext.retrieval.stores.sql import (
 from subtext.retrieval.stores.store import Stats, Store, View, Writer, WrittenPart
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, SENTENCE_SIDE, text_side_problems
 from subtext.retrieval.words import bm25, fold, query_words, words
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted, listed, size
 from subtext.version import FORMAT, require_format
 
 # Processes that Subtext forks, such as those that decode images, use no index.
@@ -175,13 +177,13 @@ SUMS = {"items": ITEMS, "documents": DOCUMENT, "hashes": DELETED, "finished": JO
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 """Number of retries of a request to an object store, and their seconds."""
 CACHE = 2**28
-"""Bytes of indexes, and of metadata, that a reader has in memory."""
+"""Bytes of metadata that a reader has in memory, and of indexes until it knows how many its index wants."""
 NOTE = 4096
 """Bytes of the note of the newest version, at most."""
 MANIFEST_END = 1024
 """Bytes at the end of the file of a version that tell it from every other: they name its commit."""
 QUERIES = 64
-"""Vectors of each side that the number of lists to search is measured with."""
+"""Vectors of each side that what a search finds is measured with."""
 
 _DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).join(("/?", "")) for own in THROUGH))
 _DENIED = ("ACCESS_DENIED", "AccessDenied", "PermissionDenied", "403 Forbidden", "InvalidAccessKeyId")
@@ -192,10 +194,12 @@ _STATE |= {
     "unlisted": list,
     "lists": dict,
     "index": dict,
+    "exact": dict,
     "sums": dict.fromkeys(SUMS, _NUMBER),
     "seal": str,
 }
-_LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER, "files": dict}
+_LISTS = {field.name: _COUNT for field in fields(ListSearch)} | {"bytes": _NUMBER, "recall": dict}
+_INDEX = {"name": str, "vectors": dict, "files": dict, "wanted": dict}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "text", "content"]
 _ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
@@ -204,7 +208,7 @@ _COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.f
 """Values of a field as they are counted: a text and as it is folded, or a number as `split_float64` gives it."""
 
 
-def schema(width: int, encoder: int = 0) -> pa.Schema:
+def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
     """The columns of an index.
 
     folded, words, length   of the id, and of a text, as they are searched
@@ -217,10 +221,12 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
     Args:
         width: D, numbers per vector.
         encoder: E, numbers per vector of the sentence encoder; 0 for none.
+        numbers: Their type, "float32" or "float16".
 
     Returns:
         The columns with their types.
     """
+    number = pa.from_numpy_dtype(np.dtype(numbers))
     texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words"], pa.string())
     # Of 200 items here and there nearly all blocks of the column are read: keys that follow one another are small so.
     key = pa.field("key", pa.int64(), metadata={"lance-encoding:compression": "lz4"})
@@ -229,7 +235,7 @@ def schema(width: int, encoder: int = 0) -> pa.Schema:
             "kind": pa.int8(), "view": pa.int16(), **texts,
             "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
             "links": pa.list_(pa.string()),
-            "vector": pa.list_(pa.float32(), width), "sentence": pa.list_(pa.float32(), encoder or 1),
+            "vector": pa.list_(number, width), "sentence": pa.list_(number, encoder or 1),
         }
     )  # fmt: skip
     return pa.schema([*fixed.insert(1, key), *typed_columns().values()])
@@ -244,7 +250,7 @@ def columns_of(manifest: Manifest) -> pa.Schema:
     Returns:
         The columns with their types.
     """
-    return schema(manifest.width, manifest.width_of("sentences"))
+    return schema(manifest.width, manifest.width_of("sentences"), manifest.numbers)
 
 
 def used_columns(manifest: Manifest, state: Mapping[str, Any]) -> pa.Schema:
@@ -335,7 +341,9 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
         return wrong[0]
     right = {
         "lists": all(space in SPACES and _is(own, _LISTS) for space, own in now["lists"].items()),
-        "index": now["index"] == {} or _is(now["index"], _INDEX),
+        "index": now["index"] == {}
+        or (_is(now["index"], _INDEX) and all(_is(own, _NUMBER) for own in now["index"]["vectors"].values())),
+        "exact": all(space in SPACES and isinstance(own, str) for space, own in now["exact"].items()),
         "jobs": all(map(_is_job, now["jobs"])),
         # The table of an earlier model has lost its rows, and leads to the one in use.
         "fields": len(now["fields"]) <= LISTED and all(map(TypedFields.is_valid, now["fields"])),
@@ -624,7 +632,7 @@ def as_matrix(column: Any) -> NDArray[np.float32]:
     Returns:
         (n D) float32.
     """
-    return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size)
+    return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size).astype(np.float32, copy=False)
 
 
 @dataclass(eq=False)
@@ -686,7 +694,8 @@ class LanceVectors:
         lists = self.tables.lists.get(self.side)
         if exact or lists is None or possible <= self.store.manifest.exact_up_to:
             return self.compared(queries, top, among)
-        hits = self.searched(queries, top, lists, among)
+        search = ListSearch(**{own.name: lists[own.name] for own in fields(ListSearch)})
+        hits = self.searched(queries, top, search, among)
         short = [number for number, own in enumerate(hits) if len(own.keys) < min(top, possible)]
         if short:
             for number, own in zip(short, self.compared(queries[short], top, among), strict=True):
@@ -720,23 +729,26 @@ class LanceVectors:
         self,
         queries: NDArray[np.float32],
         top: int,
-        lists: Mapping[str, Any],
+        search: ListSearch,
         among: NDArray[np.int64] | None = None,
     ) -> list[Hits]:
         """The best items in the likeliest lists of Lance's index, and among the rows that came after it.
 
+        Codes find the candidates; their vectors are compared exactly.
+
         Args:
             queries: (Q L D) float32.
             top: Number of hits, 1 or more.
-            lists: "lists" and "probes", as measured by a compaction.
+            search: How many lists are searched, and how many candidates are read for ten hits.
             among: (M) int64 keys to search, ascending; None for all items.
 
         Returns:
             Q hits, best first.
         """
         share = 1.0 if among is None else max(1e-3, len(among) / self.count)
-        probes = min(lists["lists"], math.ceil(lists["probes"] / share))
-        nearest = {"column": self.column, "k": top * self.views + MARGIN, "metric": "dot", "nprobes": probes}
+        probes = min(search.lists, math.ceil(search.probes / share))
+        count = max(self.least(top), math.ceil(search.candidates * top / ann.DEPTH))
+        nearest = {"column": self.column, "k": count, "metric": "dot", "nprobes": probes}
         allowed = None if among is None else serialize_row_addrs(self.positions(among)[1].tolist())
         hits = []
         for query in queries:
@@ -745,6 +757,17 @@ class LanceVectors:
             table = self.tables.scan(["key", self.column], self.where, options)
             hits.append(Hits(*ann.rescore_top_k(query, as_matrix(table[self.column]), table["key"].to_numpy(), top)))
         return hits
+
+    def least(self, top: int) -> int:
+        """Vectors among which the best items are, whatever their other vectors.
+
+        Args:
+            top: Number of items.
+
+        Returns:
+            Number of vectors.
+        """
+        return top * self.views + MARGIN
 
     def compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
         """The best items of each query, every vector compared, or every one of the items `among` these keys.
@@ -777,19 +800,66 @@ class LanceVectors:
             chosen = slice(None) if among is None else np.isin(keys, among)
             yield keys[chosen], as_matrix(batch[self.column])[chosen]
 
-    def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
-        """At most `count` vectors, sampled by the seed.
+    def sample(self, count: int, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """At most `count` vectors, sampled by the seed, and the keys of their items.
 
         Args:
             count: Size of the sample.
             seed: Of what is sampled; the same seed samples the same.
 
         Returns:
-            (n D) float32, n the smaller of `count` and the number of vectors.
+            (n) keys and (n D) float32, n the smaller of `count` and the number of vectors.
         """
-        rows = self.positions()[1]
-        chosen = draw.permutation(len(rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
-        return self.tables.vectors_at(rows[np.sort(chosen)], self.column)
+        keys, rows = self.positions()
+        chosen = np.sort(draw.permutation(len(rows), seed=seed, epoch=0, purpose="compaction: sample")[:count])
+        return keys[chosen], self.tables.vectors_at(rows[chosen], self.column)
+
+    def held_out(self, asking: LanceVectors, *, seed: int) -> HeldOut:
+        """What is nearest to some vectors of a space; one that is in this space itself is passed over.
+
+        Args:
+            asking: The space of the queries.
+            seed: Of the queries.
+
+        Returns:
+            The queries with their exact answers.
+        """
+        keys, queries = asking.sample(QUERIES, seed=seed)
+        deep = min(lance_lists.DEEP, self.count)
+        scores = np.full((len(queries), deep), -np.inf, dtype=np.float32)
+        nearest = []
+        for row, hits in enumerate(self.compared(queries[:, None], deep + 1)):
+            others = hits.keys != keys[row] if asking.side == self.side else np.full(len(hits.keys), True)
+            own = hits.scores[others][:deep]
+            scores[row, : len(own)] = own
+            nearest.append(hits.keys[others][: ann.DEPTH])
+        vectors = self.vectors_of(np.concatenate(nearest))
+        parts = np.split(vectors, np.cumsum([len(own) for own in nearest])[:-1])
+        return HeldOut(keys, queries, scores, nearest, parts)
+
+    def found(self, search: ListSearch, asked: Mapping[str, HeldOut]) -> dict[str, float]:
+        """The share of the ten nearest items that a search finds.
+
+        Args:
+            search: By lists.
+            asked: Space -> its queries.
+
+        Returns:
+            Space of the queries -> mean share.
+        """
+        recall = dict[str, float]()
+        for of, own in asked.items():
+            # One more, as a query may be its own answer.
+            found = self.searched(own.queries[:, None], ann.DEPTH + 1, search)
+            shares = []
+            for key, best, scores, hits in zip(own.keys, own.keys_nearest, own.scores, found, strict=True):
+                chosen = np.flatnonzero(hits.keys != key if of == self.side else hits.keys >= 0)[: ann.DEPTH]
+                missed = scores[: len(best)][~np.isin(best, hits.keys[chosen])]
+                # What is not among ten better ones, which others may have put in meanwhile, is missed.
+                lost = np.count_nonzero(missed > hits.scores[chosen].min(initial=np.inf)) if len(chosen) else len(best)
+                shares.append(1 - lost / max(1, len(best)))
+            recall[of] = round(float(np.mean(shares)), 4)
+        return recall
 
     def positions(self, among: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         """The key of each vector, of some items or all, in the order of the keys; the row of the table it lies in.
@@ -923,10 +993,13 @@ class LanceView(SqlView):
         Returns:
             Bytes on disk, unindexed vectors, and facts of the store.
         """
-        unindexed = {side: self.sides[side].unindexed for side in SIDES}
+        exact = {space: why for space, why in self.tables.now["exact"].items() if not self.sides[space].in_memory}
+        # Where every vector is compared since nothing takes less, another compaction is no use.
+        unindexed = {side: 0 if side in exact else self.sides[side].unindexed for side in SIDES}
         dataset = self.tables.dataset
         fragments = len(dataset.get_fragments())
         facts = {"version": dataset.version, "fragments": fragments, "lists": self.tables.lists}
+        facts |= {"exact_search": exact} if exact else {}
         return Stats(sum(file["size_bytes"] for file in self.store.files()), unindexed, facts)
 
     def fields(self, side: Side) -> list[str]:
@@ -1673,6 +1746,7 @@ class LanceWriter(Writer):
             IndexLockedError: If others change the index all the time.
             IndexMovedError: If the storage cannot be reached.
         """
+        change = change.rounded(self.manifest.numbers)
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
         draft = self.commit(lambda tables: self._draft(tables, change, vectors))
@@ -1813,95 +1887,181 @@ class LanceWriter(Writer):
             reader = scanner.to_reader()
             return write_fragments(reader, tables.dataset, max_rows_per_file=4 * LARGE)
 
+    def change_manifest(self, manifest: Manifest) -> None:
+        """See `Writer.change_manifest`.
+
+        Args:
+            manifest: With other settings.
+        """
+
+        def plan(now: LanceTables) -> PendingCommit:
+            return PendingCommit({**now.now, "manifest": manifest.to_json(), **self._counted(now)})
+
+        self.manifest = manifest
+        self.commit(plan)
+
     def _indexed(self, seed: int) -> list[str]:
-        """Build the index of a column of vectors where a space is large, and measure how many lists a query searches.
+        """Build the index of a column of vectors where a space is large, and where a search by it reads less than all.
 
         Until that is committed, also should this process be killed before, every vector is compared.
 
         Raises:
             IndexLockedError: If others change the index of the vectors as well.
         """
-        view = self.store.view(self.store.latest())
+        view, wanted, by_hand = self.store.view(self.store.latest()), self.manifest.wanted, self.manifest.by_hand
         tables, large = view.tables, dict[str, list[LanceVectors]]()
         for space in self.manifest.spaces:
             large.setdefault(vector_column(space), []).append(view.sides[space])
         large = {column: own for column, own in large.items() if not all(space.in_memory for space in own)}
-        rows, unindexed = (sum(getattr(own, it) for own in chain(*large.values())) for it in ("rows", "unindexed"))
-        complete = large.keys() == tables.index[1].keys() and rows - unindexed >= tables.now["index"].get(
-            "vectors", rows
-        )
-        if tables.lists and large and complete and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
+        rows = {column: sum(own.rows for own in spaces) for column, spaces in large.items()}
+        if large and self._is_indexed(tables, large, rows):
             return []
-        counts = {column: ann.list_count(sum(own.rows for own in spaces)) for column, spaces in large.items()}
-        centroids = dict[str, NDArray[np.float32]]()
+        asked = {
+            column: {
+                own.side: {str(of.side): own.held_out(of, seed=seed) for of in spaces if of.count}
+                for own in spaces
+                if not own.in_memory
+            }
+            for column, spaces in large.items()
+        }
+        exact, built = dict[str, str](), dict[str, tuple[dict[Space, ListSearch], NDArray[np.float32]]]()
         for column, spaces in large.items():
-            samples = [vectors.sample(counts[column] * ann.PER_LIST, seed=seed) for vectors in spaces]
-            centroids[column] = ann.train(np.concatenate(samples), counts[column], seed=seed)
+            searches, centroids = self._chosen(spaces, asked[column], seed)
+            for own in [own for own in spaces if own.side in searches]:
+                cost, whole = self._cost(own, rows[column], searches[own.side]), self._bytes(own)
+                if cost >= whole and not by_hand:
+                    del searches[own.side]
+                    exact[own.side] = f"every vector is compared: that reads {size(whole)}, and by lists {size(cost)}"
+            if searches:
+                built[column] = searches, centroids
         try:
             with translated(self.store.path):
                 own = self.store.opened(self.seen.home)
                 self.require_own(LanceTables(own, self.store.path, self.seen.home))
-                small = [INDEXES[column] for column in INDEXES if column not in large]
-                names = [index.name for index in own.describe_indices() if index.name in small or not large]
+                unwanted = [name for column, name in INDEXES.items() if column not in built]
+                names = [index.name for index in own.describe_indices() if index.name in unwanted or not large]
                 for name in names:
                     own.drop_index(name)
                 if not large:
                     return ["the index of the vectors was dropped: every vector is compared"] if names else []
                 before = LanceTables(own, self.store.path, self.store.home)
-                for column, count in counts.items():
+                for column, (searches, centroids) in built.items():
+                    bits = next(iter(searches.values())).bits
                     own.create_index(
-                        column, "IVF_FLAT", name=INDEXES[column], metric="dot", num_partitions=count,
-                        ivf_centroids=centroids[column], replace=True,
+                        column, name=INDEXES[column], metric="dot", num_partitions=len(centroids),
+                        ivf_centroids=centroids, replace=True, **lance_lists.index_options(bits),
                     )  # fmt: skip
-                index: dict[str, Any] = {
-                    "name": LanceTables(own, self.store.path, self.store.home).index[0],
-                    "vectors": sum(
-                        before.state(own.side) * self.manifest.views_of(own.side) for own in chain(*large.values())
-                    ),
+                vectors = {
+                    column: sum(before.state(own.side) * self.manifest.views_of(own.side) for own in spaces)
+                    for column, spaces in large.items()
                 }
                 for column, kind in {**SCALARS, **before.fields.indexes()}.items():
                     own.create_scalar_index(column, kind, name=column, replace=True)
+                name = LanceTables(own, self.store.path, self.store.home).index[0]
+                index = {"name": name, "vectors": vectors, "wanted": wanted}
                 index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
         except CommitConflictError as problem:
             raise IndexLockedError(
                 f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
                 "compared; compact it again"
             ) from problem
-        lists = self._measured(counts, seed)
+        chosen = {column: searches for column, (searches, _) in built.items()}
+        lists = self._measured(chosen, asked, rows)
+        lines = ["an index of the vectors was built"] if built else []
+        for name in [str(side) for own_spaces in asked.values() for side in own_spaces]:
+            if name in lists and min(lists[name]["recall"].values()) < self.manifest.recall and not by_hand:
+                best = _shares(lists.pop(name)["recall"])
+                exact[name] = (
+                    f"every vector is compared: lists find {best} at most, and {self.manifest.recall:g} "
+                    "is asked; ask for less (--recall)"
+                )
+            lines.append(f"{name}: {_said(lists[name]) if name in lists else exact[name]}")
+        useless = [INDEXES[column] for column, searches in chosen.items() if not lists.keys() & searches.keys()]
+        if useless:
+            with translated(self.store.path):
+                for name in useless:
+                    own.drop_index(name)
+                index["name"] = LanceTables(own, self.store.path, self.store.home).index[0]
+                index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
 
         def plan(now: LanceTables) -> PendingCommit:
             if index["name"] != now.index[0]:
                 raise IndexLockedError(
                     f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do"
                 )
-            return PendingCommit({**now.now, "lists": lists, "index": index, **self._counted(now)})
+            return PendingCommit({**now.now, "lists": lists, "index": index, "exact": exact, **self._counted(now)})
 
         self.commit(plan)
-        lines = ["an index of the vectors was built"]
-        for side, facts in lists.items():
-            figures = [f"{facts[f'recall_of_{of}']:.3f} for {of}" for of in SPACES if f"recall_of_{of}" in facts]
-            lines.append(f"{side}: a query searches {facts['probes']} lists; recall@10 {' and '.join(figures)}")
         return lines
 
-    def _measured(self, counts: Mapping[str, int], seed: int) -> dict[str, dict[str, Any]]:
-        """Space -> how many of the lists of its column find `ann.RECALL` of the ten nearest items, and that recall."""
-        measured, view = {}, self.store.view(self.store.latest())
-        spaces = [view.sides[space] for space in self.manifest.spaces]
-        for vectors in spaces:
-            if vectors.in_memory:
-                continue
-            count = counts[vectors.column]
-            asked = [own for own in spaces if own.column == vectors.column and own.count]
-            samples = {own.side: own.sample(QUERIES, seed=seed)[:, None] for own in asked}
-            exact = {own: vectors.compared(queries, ann.DEPTH) for own, queries in samples.items()}
-            probes, recalls = 0, dict[str, float]()
-            while probes < count and min(recalls.values(), default=0.0) < ann.RECALL:
-                probes = min(count, 2 * probes) or max(1, count // 64)
-                for own, queries in samples.items():
-                    hits = vectors.searched(queries, ann.DEPTH, {"lists": count, "probes": probes})
-                    shares = [np.isin(best.keys, hit.keys).mean() for best, hit in zip(exact[own], hits, strict=True)]
-                    recalls[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
-            measured[str(vectors.side)] = {"lists": count, "probes": probes, **recalls}
+    def _is_indexed(
+        self, tables: LanceTables, large: Mapping[str, Sequence[LanceVectors]], rows: Mapping[str, int]
+    ) -> bool:
+        """Whether the index is that which is wanted, and has nearly all vectors, and none of deleted items."""
+        known, limit = tables.now["index"], self.manifest.exact_up_to
+        if not known or known["name"] != tables.index[0] or known["wanted"] != self.manifest.wanted:
+            return False
+        for column, spaces in large.items():
+            had = known["vectors"].get(column, -1)
+            later = sum(own.unindexed for own in spaces) if column in tables.index[1] else rows[column] - had
+            if had < 0 or rows[column] - later < had or later > min(LATER * rows[column], limit):
+                return False
+        return known["vectors"].keys() == large.keys()
+
+    def _chosen(
+        self, spaces: Sequence[LanceVectors], asked: Mapping[Space, Mapping[str, HeldOut]], seed: int
+    ) -> tuple[dict[Space, ListSearch], NDArray[np.float32]]:
+        """The cheapest lists of a column, how its spaces search them, and their centroids."""
+        rows, width = sum(own.rows for own in spaces), self.manifest.width_of(spaces[0].side)
+        by_hand = self.manifest.by_hand
+        counts = [by_hand["lists"]] if "lists" in by_hand else lance_lists.list_counts(rows)
+        sample = np.concatenate([own.sample(counts[-1] * ann.PER_LIST, seed=seed)[1] for own in spaces])
+        counts = [count for count in counts if count <= len(sample)] or [len(sample)]
+        centroids = [ann.train(sample, count, seed=seed) for count in counts]
+        coded = lance_lists.BITS if width % 8 == 0 else (lance_lists.WHOLE,)
+        drawn = sample[draw.permutation(len(sample), seed=seed, epoch=0, purpose="lists: error")[: lance_lists.SAMPLE]]
+        errors = {
+            bits: lance_lists.coding_error(drawn, centroids[0], bits)
+            for bits in ([by_hand["bits"]] if "bits" in by_hand and width % 8 == 0 else coded)
+        }
+        large = {own.side: own for own in spaces if own.side in asked}
+        least = {side: own.least(ann.DEPTH) for side, own in large.items()}
+        first = next(iter(large.values()))
+        chosen = lance_lists.cheapest(
+            asked, centroids, errors, ann.wanted(self.manifest.recall), least, by_hand,
+            lambda search: self._cost(first, rows, search),
+        )  # fmt: skip
+        count = next(iter(chosen.values())).lists
+        return chosen, next(own for own in centroids if len(own) == count)
+
+    def _cost(self, own: LanceVectors, rows: int, search: ListSearch) -> int:
+        """Bytes that a search reads of lists of so many vectors; see `ListSearch.cost`."""
+        number = NUMBERS_OF[self.manifest.numbers]
+        return search.cost(rows, self.manifest.width_of(own.side), number, self.manifest.cache)
+
+    def _bytes(self, own: LanceVectors) -> int:
+        """Bytes that a search reads that compares every vector."""
+        return own.rows * self.manifest.width_of(own.side) * NUMBERS_OF[self.manifest.numbers]
+
+    def _measured(
+        self,
+        searches: Mapping[str, Mapping[Space, ListSearch]],
+        asked: Mapping[str, Mapping[Space, Mapping[str, HeldOut]]],
+        rows: Mapping[str, int],
+    ) -> dict[str, dict[str, Any]]:
+        """Space -> how its lists are searched, and what that finds of the nearest items of held-out queries."""
+        measured, view = dict[str, dict[str, Any]](), self.store.view(self.store.latest())
+        for column, own in searches.items():
+            for space, search in own.items():
+                vectors, queries = view.sides[space], asked[column][space]
+                enough, recall = lance_lists.measured(
+                    search,
+                    partial(vectors.found, asked=queries),
+                    ann.wanted(self.manifest.recall),
+                    self.manifest.by_hand,
+                )
+                cost = self._cost(vectors, rows[column], enough)
+                measured[str(space)] = {**asdict(enough), "bytes": cost, "recall": recall}
         return measured
 
     def _counted(self, tables: LanceTables) -> dict[str, Any]:
@@ -1970,7 +2130,7 @@ class LanceWriter(Writer):
             changed = {number: fragments[number].delete(predicate) for number in sorted({*touched.tolist()} - numbers)}
             new = list(draft.fragments)
             if draft.rows:
-                table = pa.Table.from_pylist(draft.rows, schema=columns)
+                table = _as_table(draft.rows, columns)
                 if merged:
                     names, rest = columns.names, f"NOT ({predicate})"
                     remaining = dataset.scanner(columns=names, filter=rest, fragments=merged).to_table()
@@ -2167,6 +2327,19 @@ class LanceWriter(Writer):
         draft.state["deleted"] = len(now)
 
 
+def _shares(recall: Mapping[str, float]) -> str:
+    """What was found, in words."""
+    return " and ".join(f"{share:.3f} for {of}" for of, share in recall.items())
+
+
+def _said(lists: Mapping[str, Any]) -> str:
+    """How lists are searched, in words."""
+    return (
+        f"a query searches {lists['probes']:,} of {lists['lists']:,} lists of {lists['bits']} bits a number, and reads "
+        f"{lists['candidates']} vectors; recall@10 {_shares(lists['recall'])}"
+    )
+
+
 def _wait(attempt: int) -> None:
     """Let others go first, the longer the more often they were."""
     time.sleep(random.uniform(0, min(1.0, 0.01 * 2**attempt)))
@@ -2187,6 +2360,15 @@ def _noted(state: dict[str, Any], update: JobUpdate) -> int:
     state["job"] += 1
     jobs.append([state["job"], update.verb, update.source_json, now, None, 0, update.total])
     return int(state["job"])
+
+
+def _as_table(rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> pa.Table:
+    """Rows as a table, their vectors in the numbers of its columns."""
+    dtype = columns.field("vector").type.value_type.to_pandas_dtype()
+    numbers = [
+        {**row, **{name: own.astype(dtype) for name in INDEXES if (own := row.get(name)) is not None}} for row in rows
+    ]
+    return pa.Table.from_pylist(numbers if dtype == np.float16 else list(rows), schema=columns)
 
 
 def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
@@ -2305,6 +2487,8 @@ class LanceStore(Store):
     """
 
     path: str
+    settable = lance_lists.SETTABLE
+    caches_lists = True
     keeps_spaces = True
 
     def __init__(self, location: str, *, table: str = "", home: Home | None = None) -> None:
@@ -2312,7 +2496,8 @@ class LanceStore(Store):
         self.in_use = not table
         self.vectors: dict[Space, tuple[list[str], NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
-        self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
+        self._opens, self._cache = threading.Lock(), CACHE
+        self._session = self._new_session()
         self._tables: LanceTables | None = None
         self._thread = threading.local()
         if not self.exists(location, self.table):
@@ -2326,12 +2511,16 @@ class LanceStore(Store):
             self.table, self._tables = successor, None
             self._require_own()
         self.manifest = self.manifest_of(self.latest().now)
+        if self.manifest.cache != self._cache:
+            self._cache, self._tables = self.manifest.cache, None
+            self._session = self._new_session()
+        number = pa.from_numpy_dtype(self.manifest.dtype)
         widths = {"vector": self.manifest.width, "sentence": self.manifest.width_of("sentences") or 1}
-        for column, wanted in widths.items():
-            width = getattr(self.latest().dataset.schema.field(column).type, "list_size", None)
-            if width != wanted:
+        for column, width in widths.items():
+            own = self.latest().dataset.schema.field(column).type
+            if (getattr(own, "list_size", None), getattr(own, "value_type", None)) != (width, number):
                 raise SearchIndexError(
-                    f"{location} needs vectors of {wanted} numbers, as its manifest says; its table has {width}; "
+                    f"{location} needs vectors of {width} numbers ({number}), as its manifest says; it has {own}; "
                     "restore a backup"
                 )
 
@@ -2363,6 +2552,7 @@ class LanceStore(Store):
             "jobs": [],
             "lists": {},
             "index": {},
+            "exact": {},
             "fields": [],
             "unlisted": [0, 0],
             "sums": dict.fromkeys(SUMS, 0),
@@ -2403,11 +2593,11 @@ class LanceStore(Store):
                 if not self.exists(self.path):
                     raise IndexMovedError(f"{self.path} was moved away or removed while it was open; open it again")
                 # What was opened stays open for those who read it.
-                self.home, self._session, tables = Home(self.path), lance.Session(CACHE, CACHE), None
+                self.home, self._session, tables = Home(self.path), self._new_session(), None
                 self._require_own()
             elif tables is not None and tables.mark != self.home.mark(self.table, tables.dataset.version):
                 # Removed by a compaction, or another file by the same name: what is cached may be of the former.
-                self._session, tables = lance.Session(CACHE, CACHE), None
+                self._session, tables = self._new_session(), None
             if tables is None or tables.dataset.latest_version != tables.dataset.version:
                 acknowledged = self.home.acknowledged(self.table)
                 dataset = self.opened()
@@ -2419,6 +2609,10 @@ class LanceStore(Store):
                 mark = self.home.mark(self.table, dataset.version)
                 tables = self._tables = LanceTables(dataset, self.path, self.home, mark)
             return tables
+
+    def _new_session(self) -> Any:
+        """What a reader keeps in memory of indexes and of metadata."""
+        return lance.Session(self._cache, CACHE)
 
     def require_unchanged(self, tables: LanceTables) -> None:
         """Require that a version is still that which was read, at the same place, as the last step before a commit.
@@ -2837,6 +3031,7 @@ class LanceParts:
             The part.
         """
         manifest, side = self._store.manifest, SIDES.index(change.side)
+        change = change.rounded(manifest.numbers)
         vectors = change.checked_vectors(manifest.views[change.side], manifest.width)
         require_storable(change.entries)
         links: dict[str, set[str]] = {}
@@ -2860,7 +3055,7 @@ class LanceParts:
                 add(SPACES.index(space), entry_id, item, row.vector[None])
         with translated(self.path):
             columns = used_columns(manifest, self._fields)
-            table = pa.Table.from_pylist(rows, schema=columns)
+            table = _as_table(rows, columns)
             fragments = write_fragments(table, self._store.latest().dataset) if rows else []
             part = {
                 "mark": self._marked(mark),

@@ -52,6 +52,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
+from pgvector import HalfVector
+from pgvector.psycopg.halfvec import register_halfvec_info
 from pgvector.psycopg.vector import register_vector_info
 from psycopg import IsolationLevel, Transaction, errors
 from psycopg.abc import PQGen
@@ -64,7 +66,7 @@ from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.index_files import json_object
-from subtext.retrieval.manifest import Manifest, Revision
+from subtext.retrieval.manifest import RECALL, Manifest, Revision
 from subtext.retrieval.segments import MARGIN
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.facets import DATE, DIGITS, AnyOf, Condition, facets, interval_tests, item_words
@@ -128,8 +130,13 @@ EF_SEARCH, M = 200, 16
 graph by default: more find more, and take longer."""
 NUMBERS_OF_GRAPHS = ("halfvec", "vector")
 """pgvector's types of the numbers in a graph, 16 and 32 bits; the first one by default. The tables have 32 bits."""
+COLUMNS = {"float32": "vector", "float16": "halfvec"}
+"""Type of the numbers of an index -> that of the columns of its tables."""
 HALF = 65504.0
 """The greatest number of 16 bits."""
+FEWEST = 25
+"""The fewest that are tried where less recall is asked than by default."""
+UNUSED = "not searched, as it finds less than is asked: every vector is compared"
 CONSTRUCTION = 64
 """Candidates of a vector while the graph is built: pgvector's default, and at least twice the links."""
 HELD_OUT = 64
@@ -461,6 +468,9 @@ def connect_index(address: Address, *, write: bool = False) -> DatabaseConnectio
         vector = TypeInfo.fetch(connection, f"{connection.vector_schema}.vector")
         assert vector is not None  # It is the extension's.
         register_vector_info(connection, vector)
+        half = TypeInfo.fetch(connection, f"{connection.vector_schema}.halfvec")
+        assert half is not None
+        register_halfvec_info(connection, half)
         if write:
             # A writer waits for another one's change.
             connection.settings += "; SET LOCAL synchronous_commit TO on; SET LOCAL lock_timeout TO '300s'"
@@ -586,6 +596,17 @@ class PostgresTables(Tables):
     def __getitem__(self, name: str) -> str:
         """A table or an index with its schema."""
         return f"{self.schema}.{name}"
+
+    def single(self, width: int) -> str:
+        """The type of vectors of 32 bits.
+
+        Args:
+            width: Numbers of a vector.
+
+        Returns:
+            SQL.
+        """
+        return f"{self.connection.vector_schema}.vector({width})"
 
     def half(self, width: int) -> str:
         """The type of vectors of 16 bits.
@@ -742,6 +763,7 @@ class VectorGraph:
         m: Links of a vector.
         ef_search: Candidates of a search, unless its address has another number.
         recalls: Side of the queries -> the share of the ten nearest items that such a search found for held-out ones.
+        asked: The recall that the candidates were chosen for.
     """
 
     last: int
@@ -750,6 +772,7 @@ class VectorGraph:
     m: int = M
     ef_search: int = EF_SEARCH
     recalls: Mapping[str, float] = field(default_factory=dict)
+    asked: float = RECALL
 
     @staticmethod
     def of(last: int, later: int, numbers: str, m: int | None, said: str | None) -> VectorGraph:
@@ -769,13 +792,14 @@ class VectorGraph:
         recalls = kept.get("recall@10")
         least, greatest = NUMBERS["ef_search"]
         known = type(kept.get("ef_search")) is int and least <= kept["ef_search"] <= greatest
-        more = (kept["ef_search"], recalls) if known and isinstance(recalls, dict) else ()
+        asked = kept.get("asked", RECALL)
+        more = (kept["ef_search"], recalls, asked) if known and isinstance(recalls, dict) else ()
         return VectorGraph(last, later, numbers, m or M, *more)
 
     @property
     def comment(self) -> str:
         """What its comment keeps of it."""
-        return json.dumps({"ef_search": self.ef_search, "recall@10": self.recalls})
+        return json.dumps({"ef_search": self.ef_search, "recall@10": self.recalls, "asked": self.asked})
 
     def __str__(self) -> str:
         """As a sentence of a report has it."""
@@ -824,8 +848,19 @@ class GraphVectors:
                 "WHERE indisvalid AND indpred IS NOT NULL AND indexrelid = to_regclass(?)) AS graph",
                 self.tables[f"{self.side}_graph"],
             )
-            self.cache[name] = VectorGraph.of(*rows[0]) if rows else None
+            found = VectorGraph.of(*rows[0]) if rows else None
+            if found is not None and self.manifest.numbers == "float16":
+                found = replace(found, numbers="halfvec")
+            self.cache[name] = found
         return self.cache[name]
+
+    @property
+    def finds_enough(self) -> bool:
+        """Whether there is a graph, and searches of it find what is asked, or their candidates are set by hand."""
+        graph = self.graph
+        if graph is None or not graph.recalls or self.ef_search is not None:
+            return graph is not None
+        return min(graph.recalls.values()) >= self.manifest.recall
 
     @property
     def unindexed(self) -> int:
@@ -850,7 +885,7 @@ class GraphVectors:
         reach = (
             self._depth(top) if among is None else math.ceil(SPREAD * self._depth(top) * self.count / max(1, possible))
         )
-        by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
+        by_graph = not exact and possible > self.manifest.exact_up_to and self.finds_enough
         # What 16 bits cannot hold is far from all vectors of such a graph.
         by_graph = by_graph and float(np.abs(queries).max(initial=0)) <= HALF
         by_graph = by_graph and reach <= MAX_SCAN and (among is None or DEARER * reach < possible * self.views)
@@ -896,13 +931,16 @@ class GraphVectors:
         depth = self._depth(top)
         # A sum is not what the graph is ordered by: PostgreSQL then compares every row.
         every = "(vector <#> ?) + 0.0"
+        if self.manifest.numbers == "float16":
+            # The query keeps its 32 bits.
+            every = f"(vector::{self.tables.single(query.shape[1])} <#> ?) + 0.0"
         orders = {"true": every}
         if reach and self.graph is not None:
             # PostgreSQL uses the graph only where the rows are plainly among its own.
             last, near = self.graph.last, "vector <#> ?"
             if self.graph.numbers == "halfvec":
                 half = self.tables.half(query.shape[1])
-                near = f"(vector::{half}) <#> ?::{half}"
+                near = f"{'vector' if self.manifest.numbers == 'float16' else f'(vector::{half})'} <#> ?::{half}"
             orders = {f"key <= {last}": near} | ({f"key > {last}": every} if self.graph.later else {})
             self.tables.run(
                 "SELECT set_config('hnsw.ef_search', ?, true), set_config('hnsw.iterative_scan', 'relaxed_order', "
@@ -981,13 +1019,19 @@ class DatabaseView(StatementView):
         number = self.tables.connection.info.server_version
         version = f"{number // 10_000}.{number % 10_000}"
         facts = {
-            "graphs": {space: str(self.sides[space].graph or "no") for space in self.manifest.spaces},
+            "graphs": {space: self._graph(space) for space in self.manifest.spaces},
             "after_the_graph": {
                 space: self.sides[space].unindexed for space in self.manifest.spaces if self.sides[space].graph
             },
             "server": {"PostgreSQL": version, "pgvector": extension},
         }
         return Stats(int(size), {side: self.sides[side].unindexed for side in SIDES}, facts)
+
+    def _graph(self, space: Space) -> str:
+        """A graph in words."""
+        own = self.sides[space]
+        unused = "" if own.graph is None or own.finds_enough else f"; {UNUSED}"
+        return f"{own.graph or 'no'}{unused}"
 
     def search_words(self, side: Side, words: str, *, top: int | None) -> list[tuple[int, float]]:
         """The items of a side that contain some of the words, as (key, BM25 score), best first.
@@ -1224,6 +1268,7 @@ class DatabaseWriter(SqlWriter):
             SearchIndexError: Also for a text that PostgreSQL cannot hold.
             IndexMovedError: If the server is away.
         """
+        change = change.rounded(self.manifest.numbers)
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
         change = replace(change, vectors=vectors)
@@ -1252,13 +1297,22 @@ class DatabaseWriter(SqlWriter):
                 self.clean_move(writer)
         return applied
 
+    def change_manifest(self, manifest: Manifest) -> None:
+        """See `Writer.change_manifest`.
+
+        Args:
+            manifest: With other settings.
+        """
+        with self.changing():
+            self.tables.run("UPDATE manifest SET json = ?", manifest.to_json())
+
     def compact(self, *, seed: int = 0) -> list[str]:
         """Build graphs of sides with more than `exact_up_to` vectors, drop others, and vacuum; what was done.
 
         A graph that lacks more than `LATER` of the vectors, or more than `exact_up_to`, is built again, and one with
         another number of links than the address has. Readers and writers go on meanwhile. How much memory the server
         may use for it is its own setting (maintenance_work_mem): a graph that fits into it is built many times faster.
-        Searches get so many candidates that they find `ann.RECALL` of the ten nearest items, or as the address has it.
+        Searches get so many candidates that they find the manifest's recall, or as the address has it.
 
         Args:
             seed: Of the vectors that it is measured with; the same seed draws the same.
@@ -1327,6 +1381,8 @@ class DatabaseWriter(SqlWriter):
                 rows, limit, graph = vectors.count * vectors.views, view.manifest.exact_up_to, vectors.graph
                 own = graph or VectorGraph(0, 0)
                 links, numbers = address.m or own.m, address.graph or own.numbers
+                if self.manifest.numbers == "float16":
+                    numbers = "halfvec"
                 if rows <= limit:
                     if graph:
                         wanted[side] = None
@@ -1351,7 +1407,7 @@ class DatabaseWriter(SqlWriter):
     def _create_graph(self, side: Space, graph: VectorGraph, last: int) -> None:
         """Build a graph of the vectors up to a key beside the one in use."""
         vectors = "vector"
-        if graph.numbers == "halfvec":
+        if graph.numbers == "halfvec" and self.manifest.numbers != "float16":
             vectors = f"(vector::{self.tables.half(self.manifest.width_of(side))})"
         try:
             self.tables.run(
@@ -1372,23 +1428,27 @@ class DatabaseWriter(SqlWriter):
         with self.store.reading_at_length() as view:
             for side, vectors in view.sides.items():
                 graph = vectors.graph
-                if graph is None or (graph.recalls and vectors.ef_search in (None, graph.ef_search)):
+                recall = self.manifest.recall
+                if graph is None or (
+                    graph.recalls and vectors.ef_search in (None, graph.ef_search) and graph.asked == recall
+                ):
                     continue
-                ladder = _recalls(view, side, vectors.ef_search or EF_SEARCH, seed=seed)
+                first = EF_SEARCH if recall >= RECALL else FEWEST
+                ladder = _recalls(view, side, vectors.ef_search or first, recall, seed=seed)
                 shares = {number: min(found.values()) for number, found in ladder.items()}
                 best = max(shares.values())
                 # Where no number finds enough, more of them are no use beyond what they find.
-                enough = min(number for number, share in shares.items() if share >= min(best, ann.RECALL))
+                enough = min(number for number, share in shares.items() if share >= min(best, ann.wanted(recall)))
                 ef_search = vectors.ef_search or enough
-                known[side] = graph = replace(graph, ef_search=ef_search, recalls=ladder[ef_search])
+                known[side] = graph = replace(graph, ef_search=ef_search, recalls=ladder[ef_search], asked=recall)
                 others = [f"{share:.3f} with ef_search {n}" for n, share in shares.items() if n != ef_search]
                 lines.append("; ".join([f"graph of {side}: {graph}", *others]))
-                if best < ann.RECALL:
+                if best < recall:
                     more = min(2 * graph.m, NUMBERS["m"][1])
                     lines.append(
-                        f"searches of the graph of {side} find {best:.3f} of the nearest items at most, of "
-                        f"{ann.RECALL} that are wanted; a graph with more links finds more (m={more} in the address of "
-                        "compact), and so do the lists of a folder or of LanceDB"
+                        f"searches of the graph of {side} find {best:.3f} of the nearest items at most, of {recall:g} "
+                        f"that are asked: {UNUSED}; a graph with more links finds more (m={more} in the address of "
+                        "compact); ask for less (--recall), or set ef_search in an address, to search it anyway"
                     )
         if known:
             with self.changing():
@@ -1507,7 +1567,10 @@ class DatabaseWriter(SqlWriter):
         columns = "vectors_digest, path, text, metadata, content, stamp, digest, words, length"
         self._copy(f"items (key, side, id, folded_id, {columns})", items)
         rows = ((key, *row) for key, of_item in zip(keys, vectors, strict=True) for row in enumerate(of_item))
-        self._copy(f"{side}_vectors (key, view, vector)", rows, types=("int8", "int2", "vector"))
+        column = COLUMNS[self.manifest.numbers]
+        if column == "halfvec":
+            rows = ((key, view, HalfVector(row)) for key, view, row in rows)
+        self._copy(f"{side}_vectors (key, view, vector)", rows, types=("int8", "int2", column))
 
     def _copy(self, into: str, rows: Iterable[Sequence[Any]], *, types: Sequence[str] = ()) -> None:
         """Insert rows, of which those with types are sent as PostgreSQL stores them."""
@@ -1932,20 +1995,27 @@ def _fill(connection: DatabaseConnection, address: Address, manifest: Manifest, 
     connection.execute(f'CREATE SCHEMA "{address.name}"')
     tables = PostgresTables(connection, address.name)
     tables.begin_definitions()
-    connection.execute(_SCHEMA.format(width=manifest.width, encoder=manifest.width_of("sentences") or 1))
+    connection.execute(
+        _SCHEMA.format(
+            type=COLUMNS[manifest.numbers], width=manifest.width, encoder=manifest.width_of("sentences") or 1
+        )
+    )
     values = (manifest.to_json(), "\n".join(layout(tables)), beside)
     tables.run("INSERT INTO manifest (json, layout, beside) VALUES (?, ?, ?)", *values)
     tables.run("INSERT INTO state VALUES ('format', ?)", FORMAT)
     tables.run("UPDATE state SET value = ? WHERE name = 'seal'", current(connection, address).seal)
 
 
-def _recalls(view: DatabaseView, side: Space, ef_search: int, *, seed: int) -> dict[int, dict[str, float]]:
+def _recalls(
+    view: DatabaseView, side: Space, ef_search: int, recall: float, *, seed: int
+) -> dict[int, dict[str, float]]:
     """What searches of a graph find of the ten nearest items, also with more candidates while they find too few.
 
     Args:
         view: The index at one moment.
         side: The space of the graph.
         ef_search: Candidates of a search, 1 or more.
+        recall: That is asked.
         seed: Of the held-out vectors; the same seed draws the same.
 
     Returns:
@@ -1969,13 +2039,13 @@ def _recalls(view: DatabaseView, side: Space, ef_search: int, *, seed: int) -> d
             exact[space] = found(space, vectors.nearest(asked[space], top=ann.DEPTH + 1, exact=True))
     measured = dict[int, dict[str, float]]()
     while ef_search not in measured:
-        searched = replace(vectors, ef_search=ef_search)
+        searched = replace(vectors, ef_search=ef_search)  # By hand: it is searched, whatever it finds.
         measured[ef_search] = {}
         for space, queries in asked.items():
             answers = found(space, searched.nearest(queries, top=ann.DEPTH + 1))
             shares = [np.isin(best, own).mean() for best, own in zip(exact[space], answers, strict=True)]
             measured[ef_search][space] = round(float(np.mean(shares)), 4)
-        if min(measured[ef_search].values()) < ann.RECALL:
+        if min(measured[ef_search].values()) < ann.wanted(recall):
             ef_search = min(2 * ef_search, NUMBERS["ef_search"][1])
     return measured
 

@@ -24,7 +24,7 @@ CREATE INDEX facets_by_word ON facets (side, name, left(folded, 200), key) WHERE
 -- Which values are common in which field, so that a query begins with the condition that the fewest items fulfil.
 CREATE STATISTICS facets_common (mcv) ON name, number, left(folded, 200) FROM facets;
 CREATE TABLE images_vectors (
-    key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector vector({width}) NOT NULL,
+    key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector {type}({width}) NOT NULL,
     PRIMARY KEY (key, view)
 );
 -- A vector stays in its row: outside of it each comparison would have to fetch it.
@@ -32,7 +32,7 @@ ALTER TABLE images_vectors ALTER COLUMN vector SET STORAGE PLAIN;
 CREATE TABLE texts_vectors (LIKE images_vectors INCLUDING ALL, FOREIGN KEY (key) REFERENCES items ON DELETE CASCADE);
 -- Of the sentence encoder; without one they stay empty.
 CREATE TABLE sentences_vectors (
-    key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector vector({encoder}) NOT NULL,
+    key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector {type}({encoder}) NOT NULL,
     PRIMARY KEY (key, view)
 );
 ALTER TABLE sentences_vectors ALTER COLUMN vector SET STORAGE PLAIN;

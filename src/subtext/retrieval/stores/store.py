@@ -800,6 +800,17 @@ class Writer(ABC):
             Sentences that say what was done.
         """
 
+    def change_manifest(self, manifest: Manifest) -> None:
+        """Put another description in the place of the index's own, such as one with another recall.
+
+        Args:
+            manifest: That of the writer, with other settings.
+
+        Raises:
+            RequirementError: If the store has no settings.
+        """
+        raise RequirementError(f"{self.store.path} lies in a store without lists or graphs; it got {manifest.wanted}")
+
     @property
     def parts(self) -> IndexParts | None:
         """Where the workers of a cluster write rows themselves; None where the process of the command writes."""
@@ -1003,6 +1014,10 @@ class Store(ABC):
 
     path: Path | str
     manifest: Manifest
+    settable: ClassVar[Mapping[str, tuple[int, int]]] = {}
+    """Numbers of its lists that may be set by hand, with their least and greatest value."""
+    caches_lists: ClassVar[bool] = False
+    """Whether a reader has a cache of lists, whose size is one of the index."""
     keeps_spaces: ClassVar[bool] = False
     """Whether it holds derived spaces beside the sides; an index in another store has no sentence encoder."""
 
