@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import AnyFeatures, ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
+from subtext.data.addresses import is_address
 from subtext.data.objects import Arrays
 from subtext.errors import ArgumentError, Setting
 from subtext.report.progress import say
@@ -253,7 +254,7 @@ def search(
     queries = [
         Query(
             text=each,
-            image=Path(image) if isinstance(image, str | os.PathLike) else image,
+            image=Path(image) if isinstance(image, str | os.PathLike) and not is_address(image) else image,
             like=like,
             not_like=not_like,
             not_text=not_text,

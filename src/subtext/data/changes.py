@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from subtext.data.addresses import is_address
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.image_files import image_exists
 from subtext.data.join import Finder, joined
 from subtext.data.objects import Rows, records_of
-from subtext.data.read import UnusableData, read
+from subtext.data.read import UnusableData, in_store, read
 from subtext.data.readers.table import json_lines, typed_rows
 from subtext.data.rows import Columns, Record, Row, RowError, Source, image_of, name_of, renamed, rows_of
 from subtext.data.sidecars import NearSidecars
@@ -188,8 +189,10 @@ def changed_dataset(
     Returns:
         The data set, which may be empty.
     """
-    rows = list[Row]()
+    rows, store = list[Row](), root if is_address(root) else None
     for number, (name, row) in enumerate(changes.rows.items()):
+        if store is not None and isinstance(row.image, str):
+            row = replace(row, image=in_store(store, row.image))
         if isinstance(row.image, bytes) or (isinstance(row.image, str) and image_exists(row.image, root)):
             rows.append(replace(row, mark=(number, mark_of([row], root))))
         else:

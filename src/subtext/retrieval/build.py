@@ -23,9 +23,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from subtext.data.addresses import is_address, joined_path
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import file_stamp, image_digest
+from subtext.data.object_store import release
 from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.unchanged import KnownImage, Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
@@ -634,6 +636,7 @@ class _Worker:
         # The renamed ones came first: back to the order of the items.
         order = np.argsort(np.argsort([name is None for name in former], kind="stable"))
         vectors = np.concatenate(parts)[order] if parts else None
+        release(chunk.items.values if side == "images" else ())
         added = [entries[row] for row in new]
         return EmbeddedChunk(added, vectors, amended, len(renamed), self._derived(side, added))
 
@@ -918,9 +921,9 @@ def stored_path(value: str, data_root: Path, index_root: Path) -> str:
         index_root: Folder that paths of the index start from.
 
     Returns:
-        A path relative to `index_root` if it lies inside, else an absolute one.
+        An address as it is; a path relative to `index_root` if it lies inside, else an absolute one.
     """
-    if data_root == index_root:
+    if data_root == index_root or is_address(value):
         return value
     file = (data_root / value).resolve()
     return file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
@@ -944,7 +947,7 @@ def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Pat
         row = stored.get(name)
         if row is None or not row.path or not row.stamp or not isinstance(value, str):
             continue  # Features may have been read of it, and no file.
-        files = (index_root / row.path).resolve(), (data_root / value).resolve()
+        files = joined_path(index_root, row.path).resolve(), joined_path(data_root, value).resolve()
         is_other = stored_path(value, data_root, index_root) != row.path and files[0] != files[1]
         if is_other and file_stamp(value, data_root) and image_digest(value, data_root) != row.content:
             taken.append((name, *files))

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.addresses import is_address
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.image_files import limit_pixels, most_pixels
 from subtext.data.read import decoded_images
@@ -451,8 +452,9 @@ def require_seen(problem: DataError, values: Sequence[object], root: Path) -> No
 
 
 def _file(value: object, root: Path) -> str:
-    """The file that an image lies in; "" for none."""
-    return os.path.join(root, value.partition("?offset=")[0]) if isinstance(value, str) else ""  # noqa: PTH118
+    """The file that an image lies in; "" for none, and for an address, which every machine opens by itself."""
+    is_file = isinstance(value, str) and not is_address(value)
+    return os.path.join(root, str(value).partition("?offset=")[0]) if is_file else ""  # noqa: PTH118
 
 
 def _is_absent(value: object, root: Path) -> bool:
