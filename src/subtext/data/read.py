@@ -160,6 +160,8 @@ def read(
     else:
         try:
             roles, actual, changed = parse_columns(columns, text_fields), "", list[RowIssue]()
+            if not few:
+                begin()
             if isinstance(path, Path):
                 source, actual, changed = _open_source(path, folder, roles, form)
             elif isinstance(data, Source):
@@ -169,7 +171,6 @@ def read(
             if store is not None:
                 source = replace(source, rows=rows_in_store(source.rows, store), whole=None)
             if not few:
-                begin()
                 source = source if images is not None else _with_images_found(source)
                 if unchanged is not None:
                     unchanged.begin()
