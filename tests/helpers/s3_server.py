@@ -82,7 +82,7 @@ def main(fail: int) -> None:
         elif "=stranger/" in signed:
             status = "403 Forbidden"
             refusal = b"<Error><Code>InvalidAccessKeyId</Code><Message>There is no such key</Message></Error>"
-        elif not signed or "secret" in environ["PATH_INFO"]:
+        elif not signed or (method in ("GET", "HEAD") and "secret" in environ["PATH_INFO"]):
             status, refusal = "403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
         elif method in ("PUT", "POST", "DELETE") and "=reader/" in signed:
             status, refusal = "403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
-from subtext.data.addresses import ADDRESS, is_address, is_https
+from subtext.data.addresses import ADDRESS, is_address, is_https, shown
 from subtext.data.spool import RowFinder
 from subtext.data.web_images import ANSWER, AbsentError, State, absent, download, head, key_of, require_small
 from subtext.errors import DataError, StoreError
@@ -48,9 +48,10 @@ PART = 2**28
 """Bytes of one file of kept images."""
 CONNECT, ATTEMPTS = 10, 3
 """Seconds until a store has to accept a connection; how often it is asked."""
-LOOKED = 5.0
+LOOKED = 1.0
 """Seconds in which a bucket that was there is not looked for again."""
 _DENIED = re.compile(r"ACCESS_DENIED|\b403\b|PERMISSION_DENIED|PermissionDenied|AuthorizationPermissionMismatch")
+_NO_OBJECT = re.compile(r"NO_SUCH_KEY|RESOURCE_NOT_FOUND|BlobNotFound")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|ContainerNotFound|bucket does not exist")
 _WRONG_KEY = re.compile(
     r"INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|INVALID_SIGNATURE|SIGNATURE_DOES_NOT_MATCH|EXPIRED|UNAUTHENTICATED|\b401\b"
@@ -136,6 +137,18 @@ def is_there(address: str) -> bool:
         StoreError: If the store cannot be used.
     """
     return state_of(address) is not None or address in _failed
+
+
+def was_asked(address: str) -> bool:
+    """Test whether the state of an address was asked for, in this reading or an earlier one.
+
+    Args:
+        address: The address.
+
+    Returns:
+        Whether it was.
+    """
+    return _states.get(address)[0]
 
 
 def known_state(address: str) -> State | None:
@@ -323,7 +336,7 @@ def _finished(item: Item, future: Future[None] | None) -> Item:
 
 def _keep(address: str, most: int | None) -> None:
     known, state = _states.get(address)
-    if state is None and (known or _is_listed(address)):
+    if address in _kept or (state is None and (known or _is_listed(address))):
         return
     _failed.pop(address, None)
     try:
@@ -374,6 +387,7 @@ class _Kept:
     def __init__(self) -> None:
         self._lock, self._places = threading.Lock(), dict[str, tuple[_Part, int, int]]()
         self._part: _Part | None = None
+        self._recent = dict[str, bytes]()
         self.limit: int | None = None
         self._used = self.refused = 0
 
@@ -381,7 +395,7 @@ class _Kept:
         """The kept bytes; None for none."""
         with self._lock:
             if (place := self._places.get(address)) is None:
-                return None
+                return self._recent.get(address)
             part, start, size = place
             part.file.seek(start)
             return part.file.read(size)
@@ -394,7 +408,7 @@ class _Kept:
             if self.limit is None:
                 self.limit = shutil.disk_usage(tempfile.gettempdir()).free // 2
             if self._used + len(data) > self.limit:
-                self.refused += 1
+                self._hold(address, data)
                 return
             if self._part is None or self._part.size > PART:
                 self._part = _Part()
@@ -405,15 +419,26 @@ class _Kept:
                 while left:
                     left = left[part.file.write(left) :]
             except OSError:
-                self.refused += 1
+                self._hold(address, data)
                 return
             self._places[address] = part, part.size, len(data)
             part.size, part.images, self._used = part.size + len(data), part.images + 1, self._used + len(data)
+
+    def _hold(self, address: str, data: bytes) -> None:
+        """Hold an image for which there is no room in memory, until later ones take its place."""
+        self.refused += 1
+        self._recent[address] = data
+        while sum(map(len, self._recent.values())) > IN_FLIGHT and len(self._recent) > 1:
+            del self._recent[next(iter(self._recent))]
+
+    def __contains__(self, address: object) -> bool:
+        return address in self._places or address in self._recent
 
     def drop(self, addresses: Sequence[str]) -> None:
         """Let images go; a file without images ends."""
         with self._lock:
             for address in addresses:
+                self._recent.pop(address, None)
                 if (place := self._places.pop(address, None)) is None:
                     continue
                 part = place[0]
@@ -552,7 +577,7 @@ def _of_object(address: str, problem: Exception) -> DataError | StoreError:
     """What is wrong with one object, if its bucket can be used."""
     text = str(problem)
     denied = _DENIED.search(text) is not None
-    if not (isinstance(problem, FileNotFoundError) or denied or "NO_SUCH_KEY" in text):
+    if not (isinstance(problem, FileNotFoundError) or denied or _NO_OBJECT.search(text)):
         return _unusable(address, problem)
     # An answer without a body says neither that a bucket is gone nor that a key is wrong.
     _require_bucket(address)
@@ -564,8 +589,8 @@ def _of_object(address: str, problem: Exception) -> DataError | StoreError:
     return absent(address)
 
 
-_seen: dict[str, float] = {}
-"""Bucket -> when it was there."""
+_seen: dict[tuple[str, int], float] = {}
+"""Bucket, and who opened it -> when it was there."""
 
 
 def _require_bucket(address: str) -> None:
@@ -578,7 +603,7 @@ def _require_bucket(address: str) -> None:
 
     system, path = _opened(address)
     bucket = path.partition("/")[0]
-    name = f"{address[:2].lower()}://{bucket}"
+    name = bucket, id(system)
     if time.monotonic() - _seen.get(name, -LOOKED) < LOOKED:
         return
     try:

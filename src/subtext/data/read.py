@@ -33,7 +33,7 @@ from subtext.data.image_files import (
     pages_note,
 )
 from subtext.data.join import joined
-from subtext.data.object_store import begin, downloaded_again, fetched, list_store
+from subtext.data.object_store import begin, downloaded_again, fetched, list_store, looked_up, was_asked
 from subtext.data.objects import NAME, Records, Rows, records_of
 from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.readers.table import typed_rows
@@ -172,6 +172,8 @@ def read(
                 source = replace(source, rows=rows_in_store(source.rows, store), whole=None)
             if not few:
                 source = source if images is not None else _with_images_found(source)
+                if unchanged is None:
+                    source = replace(source, rows=looked_up(source.rows, _asked_before))
                 if unchanged is not None:
                     unchanged.begin()
                     # Who passes over rows does not know which files no row names.
@@ -248,6 +250,12 @@ def read(
 def _address(row: Row | RowIssue) -> str | None:
     """The address of the image of a row; None for another image."""
     return row.image if isinstance(row, Row) and isinstance(row.image, str) and is_address(row.image) else None
+
+
+def _asked_before(row: Row | RowIssue) -> str | None:
+    """The address of a row of which an earlier reading knows; it may have changed since."""
+    address = _address(row)
+    return address if address is not None and was_asked(address) else None
 
 
 def in_store(store: Path, image: str) -> str:
@@ -933,7 +941,7 @@ def _keep_images(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
 def _missing(dataset: Dataset, *, few: bool) -> dict[int, str]:
     """The images whose file does not exist, and its path; listing each folder once is faster than a check per file."""
     listed = Folders(lambda entry: not entry.is_dir())
-    missing = {}
+    missing = dict[int, str]()
     root = os.fspath(dataset.root)
     for row, value in enumerate(dataset.images.values):
         if isinstance(value, str) and is_address(value):

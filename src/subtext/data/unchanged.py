@@ -23,7 +23,7 @@ from subtext.data.addresses import is_address
 from subtext.data.dataset import RowIssue
 from subtext.data.embedded import SIDECAR
 from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
-from subtext.data.object_store import fetched, known_state, looked_up, release
+from subtext.data.object_store import fetched, known_state, looked_up, release, was_asked
 from subtext.data.rows import Row
 from subtext.errors import DataError
 
@@ -307,7 +307,7 @@ class Unchanged:
         """The address of a row whose state is compared, or was asked for in an earlier reading."""
         if not isinstance(row, Row) or not isinstance(row.image, str) or not is_address(row.image):
             return None
-        return row.image if self._place(row) is not None or known_state(row.image) is not None else None
+        return row.image if self._place(row) is not None or was_asked(row.image) else None
 
     def _is_stored(self, place: int, unit: list[Row], stamp: str, root: Path) -> bool:
         known, value = self.images[place], str(unit[0].image)

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from subtext.data.addresses import is_address, joined_path
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import file_stamp, image_digest
-from subtext.data.object_store import release
+from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
+from subtext.data.object_store import fetched, release
 from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.unchanged import KnownImage, Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
@@ -982,7 +982,17 @@ def _entries(
         digests = [digest.digest() for digest in hashes]
     data_root, index_root = data_root.resolve(), index_root.resolve()
     entries = []
-    for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
+
+    def changed(item: tuple[str, Any]) -> str | None:
+        """The address of an image that is read here."""
+        name, value = item
+        if side != "images" or digests is not None or not is_address(value):
+            return None
+        stored = None if verify_files else chunk.stored.get(name)
+        return None if stored is not None and _is_stored(stored, value, file_stamp(value, data_root)) else value
+
+    named = zip(items.ids, items.values, strict=True)
+    for row, (name, value) in enumerate(fetched(named, changed, most=LARGEST_FILE * most_pixels())):
         text = path = stamp = None
         content = b"" if digests is None else digests[row]
         if isinstance(value, str) and side == "texts":
@@ -1019,9 +1029,13 @@ def _all_metadata(pairs: Dataset) -> Iterator[tuple[Side, dict[str, Any]]]:
 def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:
     """The digest of an image, and its file's stamp; the stored digest where path, size and times are the same."""
     stamp = file_stamp(source, root)
-    if stored is not None and file_part(stored.stamp) == stamp and stored.path == path:
+    if stored is not None and _is_stored(stored, path, stamp):
         return stored.content, stamp
     return image_digest(source, root), stamp
+
+
+def _is_stored(stored: StoredRow, path: str, stamp: str) -> bool:
+    return file_part(stored.stamp) == stamp and stored.path == path
 
 
 def _digest(content: bytes) -> bytes:
