@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
+from urllib.request import Request, urlopen
 
 
 @contextmanager
@@ -32,6 +33,41 @@ def served(fail: int = 0) -> Iterator[dict[str, str]]:
             yield {"AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", **keys}
         finally:
             process.kill()
+
+
+class Bucket:
+    """The bucket "archive" as the tests fill it, and what it was asked.
+
+    Args:
+        address: Of the server.
+    """
+
+    def __init__(self, address: str) -> None:
+        from pyarrow import fs
+
+        self.address, self._seen = address, 0
+        server = address.removeprefix("http://")
+        self._system = fs.S3FileSystem(
+            access_key="key", secret_key="secret", region="us-east-1", endpoint_override=server, scheme="http"
+        )
+
+    def put(self, name: str, content: bytes) -> str:
+        with self._system.open_output_stream(f"archive/{name}") as file:
+            file.write(content)
+        return f"s3://archive/{name}"
+
+    def delete(self, name: str) -> None:
+        self._system.delete_file(f"archive/{name}")
+
+    def post(self, path: str) -> None:
+        urlopen(Request(f"{self.address}/{path}", method="POST")).close()
+
+    def asked(self) -> list[str]:
+        """The requests since this was last called, sorted; a listing is "LIST"."""
+        with urlopen(f"{self.address}/log") as answer:
+            every = json.load(answer)
+        new, self._seen = every[self._seen :], len(every)
+        return sorted("LIST" if "list-type" in line else line.replace(" /archive/", " ") for line in new)
 
 
 def main(fail: int) -> None:
@@ -54,7 +90,8 @@ def main(fail: int) -> None:
         if environ["PATH_INFO"] == "/log":
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(log).encode()]
-        log.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}?{environ['QUERY_STRING']}".rstrip("?"))
+        path = environ["PATH_INFO"].encode("latin-1").decode()  # WSGI has bytes as text.
+        log.append(f"{environ['REQUEST_METHOD']} {path}?{environ['QUERY_STRING']}".rstrip("?"))
         answer = list(answered(environ, start))
         told[0] += 1
         told[1] += sum(map(len, answer))
@@ -82,9 +119,11 @@ def main(fail: int) -> None:
         elif "=stranger/" in signed:
             status = "403 Forbidden"
             refusal = b"<Error><Code>InvalidAccessKeyId</Code><Message>There is no such key</Message></Error>"
-        elif not signed or (method in ("GET", "HEAD") and "secret" in environ["PATH_INFO"]):
-            status, refusal = "403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
-        elif method in ("PUT", "POST", "DELETE") and "=reader/" in signed:
+        elif (
+            not signed
+            or (method in ("GET", "HEAD") and "secret" in environ["PATH_INFO"])
+            or (method in ("PUT", "POST", "DELETE") and "=reader/" in signed)
+        ):
             status, refusal = "403 Forbidden", b"<Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
         if refusal:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))

@@ -24,8 +24,7 @@ from PIL.IptcImagePlugin import getiptcinfo
 from subtext.data.addresses import is_address
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
-from subtext.data.image_files import BROKEN, identify, pages_note, pages_of
-from subtext.data.object_store import content
+from subtext.data.image_files import BROKEN, identify, pages_note, pages_of, read_bytes
 
 FIELDS = (
     "headline", "caption", "keywords", "byline", "credit", "date", "city", "country", "rights", "camera", "orientation",
@@ -151,7 +150,7 @@ def _on_the_clock(date: str, zone: str | None) -> str:
 
 
 def _read(file: Path) -> bytes:
-    return content(str(file)) if is_address(file) else file.read_bytes()
+    return read_bytes(str(file), Path()) if is_address(file) else file.read_bytes()
 
 
 def note_of(image: str, what: str) -> RowIssue:

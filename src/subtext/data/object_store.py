@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
+import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -136,7 +137,7 @@ def is_there(address: str) -> bool:
     Raises:
         StoreError: If the store cannot be used.
     """
-    return state_of(address) is not None or address in _failed
+    return address in _failed or state_of(address) is not None
 
 
 def was_asked(address: str) -> bool:
@@ -289,9 +290,9 @@ def content(address: str, *, most: int | None = None, keep: bool = True, public:
                 _states[address] = state
             return data
         return _download_of_object(address, most, take=take)
-    except AbsentError as problem:
+    except AbsentError:
         _states[address] = None
-        raise DataError(str(problem)) from problem
+        raise
 
 
 def fetched(
@@ -341,6 +342,8 @@ def _keep(address: str, most: int | None) -> None:
     _failed.pop(address, None)
     try:
         content(address, most=most)
+    except AbsentError:
+        pass  # That nothing is there is its state.
     except DataError as problem:
         _failed[address] = str(problem)
 
@@ -374,6 +377,7 @@ class _Part:
 
     def __init__(self) -> None:
         self.file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (ends with the last of its images)
+        weakref.finalize(self, self.file.close)
         self.size = self.images = 0
 
 
