@@ -16,7 +16,7 @@ from PIL import Image
 from subtext.data import object_store, web_images
 from subtext.data.addresses import StoreFolder, address_error, as_path, is_address
 from subtext.data.config import DataConfig
-from subtext.data.image_files import image_digest, open_image
+from subtext.data.image_files import image_digest, open_image, read_bytes
 from subtext.data.read import UnusableData, read
 from subtext.errors import ArgumentError, DataError, StoreError
 
@@ -151,11 +151,11 @@ def test_what_cannot_be_read_is_said_and_counted(bucket: s3_server.Bucket, tmp_p
     found = read(table(tmp_path, *rows), verify=True, on_error="skip", max_pixels=2)
     assert found.images.values == [good]
     said = {problem.where: problem.what for problem in found.problems if problem.fatal}
-    assert "no image that can be read" in said["line 2"] and "none.png is not there" in said["line 3"]
+    assert "no image that can be read" in said["line 2"] and "none.png' is not there" in said["line 3"]
     assert "may not be read with these credentials" in said["line 4"] and "AWS_ACCESS_KEY_ID" in said["line 4"]
     assert "above the limit of 8,000,000" in said["line 5"] and "begin with s3://" in said["line 6"]
     assert len(said) == 5
-    assert {problem.item for problem in found.problems if problem.fatal} == {row["image"] for row in rows} - {good}
+    assert {problem.item for problem in found.problems if problem.fatal} == {bad, none, secret, large, ""}
     bucket.put("tables/list.csv", b"image,text\n")
     for address, reason in (
         ("s3://archive/tables", "has list.csv; download that file"),
@@ -312,6 +312,18 @@ def test_public_host_leads_to_no_private_one(host: https_server.Host, monkeypatc
             object_store.content(address, keep=False, public=public)
         assert host.asked in ([], ["GET /lead"])
     assert object_store.content(host.at("inside.png", "127.0.0.2"), keep=False, public=True) == picture(1)
+
+
+def test_server_asks_a_private_host_only_where_its_operator_names_it(host: https_server.Host) -> None:
+    private = host.put("photos/a.png", picture(1))
+    host.put("photos-2/a.png", picture(1))
+    named = [Path("/srv"), as_path(host.at("photos"))]
+    assert read_bytes(private, Path(), within=named) == picture(1)
+    host.asked.clear()
+    for address, within in ((private, [Path("/srv")]), (host.at("photos-2/a.png"), named)):
+        with pytest.raises(DataError, match="a host of a private network"):
+            read_bytes(address, Path(), within=within)
+    assert not host.asked
 
 
 @pytest.mark.parametrize(

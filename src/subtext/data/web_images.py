@@ -133,10 +133,15 @@ class _Connection(HTTPSConnection):
         for place in found:
             try:
                 plain = socket.create_connection((str(place[4][0]), self.port), self.timeout)
-                self.sock = self._context.wrap_socket(plain, server_hostname=self.host)  # type: ignore[attr-defined]
-                return
             except OSError as problem:
                 failed = problem
+                continue
+            try:
+                self.sock = self._context.wrap_socket(plain, server_hostname=self.host)  # type: ignore[attr-defined]
+            except OSError:
+                plain.close()
+                raise
+            return
         raise failed or OSError("its name leads nowhere")
 
 
@@ -167,6 +172,7 @@ class _Redirects(HTTPRedirectHandler):
         """The request of the next host."""
         assert isinstance(req, _Request)
         if not is_https(newurl):
+            fp.close()
             raise URLError("it leads to an address that is not https")
         made = _Request(newurl, headers=dict(req.header_items()), method=req.get_method())
         made.public = req.public or req.was_public
@@ -206,6 +212,7 @@ def _answer(address: str, *, method: str = "GET", public: bool = False, part: st
             _silent.pop(host, None)
             yield answer
     except HTTPError as problem:
+        problem.close()
         if problem.code in (404, 410):
             raise absent(address) from problem
         raise _RefusedError(f"image {name} is refused by its host: {problem.code} {problem.reason}") from problem
