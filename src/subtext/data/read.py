@@ -1020,7 +1020,14 @@ def decoded_images(
 
     reasons, notes = {}, []
     chosen = cast(Sequence[int], rows)  # As numbers of Python they would take four times their memory.
-    answers = zip(map(int, rows), read_ahead(chosen, decode, workers=workers or os.cpu_count() or 1), strict=True)
+
+    def address(row: int) -> str | None:
+        value = items.values[int(row)]
+        return value if is_address(value) else None
+
+    # What was kept is not downloaded again.
+    there = fetched(chosen, address, most=LARGEST_FILE * most_pixels())
+    answers = zip(map(int, rows), read_ahead(there, decode, workers=workers or os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):
             reasons[row] = answer

@@ -27,7 +27,7 @@ from subtext.data.addresses import is_address, joined_path
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
-from subtext.data.object_store import fetched, release
+from subtext.data.object_store import fetched, look, release
 from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.unchanged import KnownImage, Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
@@ -415,6 +415,7 @@ class IndexPart(Chunk):
             32 hexadecimal digits.
         """
         items, digest = self.items, hashlib.blake2b(digest_size=16)
+        look(value for value in items.values if self.side == "images" and is_address(value))
         about = (__version__, self.key, self.derived_key, items.ids, self.links, items.metadata, list(items.marks))
         digest.update(repr((*about, items.splits.tolist() if self.splits else ())).encode("utf-8", "surrogatepass"))
         for value in items.values:
