@@ -213,7 +213,9 @@ def test_images_are_asked_for_again_by_each_reading(bucket: s3_server.Bucket, tm
     bucket.put("again/b.png", picture(3))
     assert read(file, on_error="skip", verify=True).images.values == [address, absent]
     assert image_digest(address, Path()) != first
+    assert len(read(file, images="s3://archive/again", verify=True).images) == 2
     bucket.delete("again/a.png")
+    assert read(file, images="s3://archive/again", on_error="skip", verify=True).images.values == [absent]
     assert read(file, on_error="skip", verify=True).images.values == [absent]
 
 

@@ -62,11 +62,13 @@ _WRONG_KEY = re.compile(
 
 
 class _States:
-    """The states of addresses; 50 bytes are held of each."""
+    """The states of addresses, and the folders that this reading has listed; 50 bytes are held of each address."""
 
     def __init__(self) -> None:
         self._finder, self._lock = RowFinder(), threading.Lock()
-        self._keys, self._columns = array("Q"), (array("q"), array("q"), array("q"))
+        self._keys, self._turns = array("Q"), array("I")
+        self._columns = array("q"), array("q"), array("q")
+        self._turn, self._listed = 0, dict[str, int]()
 
     def _row(self, key: int) -> int | None:
         return self._finder.find(key, lambda row: self._keys[row] == key)
@@ -79,31 +81,48 @@ class _States:
                 row = len(self._keys)
                 self._finder.add(key, row)
                 self._keys.append(key)
+                self._turns.append(0)
                 for column in self._columns:
                     column.append(0)
             for column, value in zip(self._columns, state or (-1, 0, 0), strict=True):
                 column[row] = value
+            self._turns[row] = self._turn
+
+    def begin(self) -> None:
+        """Begin a reading."""
+        self._listed.clear()
+
+    def take_listing(self, folder: str, states: Iterable[tuple[str, State]]) -> None:
+        """Take a listing of a folder: what it does not have is not there."""
+        self._turn += 1
+        for address, state in states:
+            self[address] = state
+        self._listed[folder] = self._turn
+
+    def is_listed(self, address: str) -> bool:
+        """Whether an address lies in a folder that was listed."""
+        return any(address.startswith(folder) for folder in self._listed)
 
     def get(self, address: str) -> tuple[bool, State | None]:
         """Whether the state of an address is known, and the state; None for one where nothing is."""
+        turn = max((turn for folder, turn in self._listed.items() if address.startswith(folder)), default=0)
         key = key_of(address)
         with self._lock:
             row = self._row(key)
-            if row is None:
-                return False, None
+            if row is None or self._turns[row] < turn:
+                return turn > 0, None
             size, changed, tag = (column[row] for column in self._columns)
         return True, None if size < 0 else State(size, changed, tag)
 
 
 _states = _States()
-_listed: set[str] = set()
 _failed: dict[str, str] = {}
 """Address -> why it cannot be read, as was found when it was downloaded ahead."""
 
 
 def begin() -> None:
     """Begin a reading: what was listed before may have changed."""
-    _listed.clear()
+    _states.begin()
 
 
 def state_of(address: str) -> State | None:
@@ -119,7 +138,7 @@ def state_of(address: str) -> State | None:
         StoreError: If the store cannot be used.
     """
     known, state = _states.get(address)
-    if not known and not _is_listed(address):
+    if not known:
         _look(address)
         state = _states.get(address)[1]
     return state
@@ -164,10 +183,6 @@ def known_state(address: str) -> State | None:
     return _states.get(address)[1]
 
 
-def _is_listed(address: str) -> bool:
-    return any(address.startswith(folder) for folder in _listed)
-
-
 def look(addresses: Iterable[str]) -> None:
     """Ask for the states of addresses that no listing of this reading has, some at a time.
 
@@ -177,7 +192,7 @@ def look(addresses: Iterable[str]) -> None:
     Raises:
         StoreError: If a store cannot be used.
     """
-    wanted = [address for address in dict.fromkeys(addresses) if not _is_listed(address)]
+    wanted = [address for address in dict.fromkeys(addresses) if not _states.is_listed(address)]
     if wanted:
         with ThreadPoolExecutor(min(THREADS, len(wanted)), thread_name_prefix="store") as pool:
             for _ in pool.map(_look, wanted):
@@ -240,21 +255,22 @@ def list_store(folder: Path) -> list[str]:
         infos = []
     except (OSError, ValueError) as problem:
         raise _unusable(whole, problem) from problem
-    names = []
-    for info in infos:
-        if info.type == fs.FileType.File:
-            names.append(info.path[len(path) + 1 :])
-            _renew(f"{whole}/{names[-1]}", _state(info))
-    _listed.add(f"{whole}/")
+    names = list[str]()
+
+    def found() -> Iterator[tuple[str, State]]:
+        for info in infos:
+            if info.type == fs.FileType.File:
+                name = info.path[len(path) + 1 :]
+                names.append(name)
+                address, state = f"{whole}/{name}", _state(info)
+                if _states.get(address) != (True, state):
+                    _kept.drop([address])
+                    _failed.pop(address, None)
+                yield address, state
+
+    _states.take_listing(f"{whole}/", found())
     names.sort()
     return names
-
-
-def _renew(address: str, state: State) -> None:
-    if _states.get(address) != (True, state):
-        _kept.drop([address])
-        _failed.pop(address, None)
-        _states[address] = state
 
 
 def _state(info: Any) -> State:
@@ -337,7 +353,7 @@ def _finished(item: Item, future: Future[None] | None) -> Item:
 
 def _keep(address: str, most: int | None) -> None:
     known, state = _states.get(address)
-    if address in _kept or (state is None and (known or _is_listed(address))):
+    if address in _kept or (known and state is None):
         return
     _failed.pop(address, None)
     try:
