@@ -86,6 +86,28 @@ class Body(nn.Module):
         (folder / "body.json").write_text("{}")
 
 
+class Layers(nn.Module):
+    """An encoder with a "pretrained" body in a list of layers, the last of which is never called."""
+
+    def __init__(self, width: int = 15) -> None:
+        super().__init__()
+        self.enter = nn.Linear(WIDTH, width)
+        self.body = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.LayerNorm(width)) for _ in range(3))
+        self.pooled_width = width
+
+    def forward(self, inputs: Tensors) -> Encoded:
+        pooled = self.enter(inputs["pooled"])
+        for layer in self.body[:-1]:
+            pooled = pooled + torch.tanh(layer(pooled))
+        return Encoded(pooled=pooled)
+
+    def body_layers(self) -> list[list[nn.Parameter]]:
+        return [list(layer.parameters()) for layer in self.body]
+
+    def save_assets(self, folder: Path) -> None:
+        (folder / "layers.json").write_text("{}")
+
+
 class Lookup(nn.Module):
     """A head that hands on the parts beside a mean: the similarity below reads them."""
 
@@ -163,6 +185,13 @@ def setup_with_pooling(plan: Plan | None = None, *, perceptron: bool = True) -> 
     )
     text = Branch(made.model.text.input_spec, made.model.text.encoder, Gpo(8, 8, place_width=4))
     return replace(made, model=Model(image, text, made.model.similarity))
+
+
+def setup_with_layers(plan: Plan | None = None) -> Setup:
+    """Without dropout; the encoder of pictures has layers, which can be divided."""
+    made = setup(plan, dropout=0.0)
+    image = Branch(made.model.image.input_spec, Layers(), Mean(15, 8))
+    return replace(made, model=Model(image, made.model.text, made.model.similarity))
 
 
 class Glance(nn.Module):

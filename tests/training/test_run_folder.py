@@ -149,10 +149,10 @@ def test_a_training_that_finished_meanwhile_is_not_trained_again(
 
     plain, run = loop.validate_plan, tmp_path / "run"
 
-    def late(*given: object) -> list[str]:
+    def late(*given: object, **named: object) -> list[str]:
         monkeypatch.setattr(loop, "validate_plan", plain)
         train(run)
-        return plain(*given)  # type: ignore[arg-type]
+        return plain(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loop, "validate_plan", late)
     with pytest.raises(CheckpointError, match=r"run holds something; name another, or go on with resume"):

@@ -218,17 +218,20 @@ def load_record(run: Path) -> Record:
     return Record.from_json(path.read_bytes(), where=str(path))
 
 
-def save_run(run: Path, model: nn.Module, record: Record) -> None:
+def save_run(run: Path, model: nn.Module, record: Record, weights: Mapping[str, Tensor] | None = None) -> None:
     """Write a complete run: record, weights but those of installed packages, and the assets of both branches.
 
     Args:
         run: Folder of the run.
         model: A `Model`.
         record: Its record.
+        weights: What is written; None for those of the model.
     """
     save_assets(run, model)
-    installed = getattr(model, "installed", {})
-    write_tensors(run / WEIGHTS, {name: it for name, it in model.state_dict().items() if name not in installed})
+    if weights is None:
+        installed = getattr(model, "installed", {})
+        weights = {name: it for name, it in model.state_dict().items() if name not in installed}
+    write_tensors(run / WEIGHTS, weights)
     save_record(run, record)
 
 

@@ -27,6 +27,7 @@ from subtext.errors import CheckpointError
 from subtext.models.checkpoint import FROZEN, put_tensors, read_tensors
 from subtext.training.bank import BankSet
 from subtext.training.optimiser import WeightAverage, pack, unpack
+from subtext.training.processes import whole
 from subtext.training.stopping import EarlyStopping
 
 FOLDER, STATE, MANIFEST, CACHE = "checkpoints", "state.json", "manifest.json", "cache"
@@ -181,9 +182,10 @@ class TrainState:
             changing: Which of the two.
 
         Returns:
-            Name -> tensor, not copied.
+            Name -> tensor, not copied; whole, so that every process asks for them where towers are divided.
         """
-        return {name: value for name, value in self.model.state_dict().items() if (name in self.changing) == changing}
+        state = self.model.state_dict()
+        return {name: whole(value) for name, value in state.items() if (name in self.changing) == changing}
 
     def mean_loss(self) -> float:
         """The loss of the epoch so far.
@@ -200,7 +202,7 @@ class TrainState:
             log_length: Length of log.jsonl in bytes.
 
         Returns:
-            The snapshot; its tensors are not copied.
+            The snapshot; its tensors are not copied. Every process asks for it where towers are divided.
         """
         tensors, plain = pack(self.optimiser)
         state: dict[str, Any] = {
@@ -218,7 +220,8 @@ class TrainState:
             "log": log_length,
         }
         kinds = {"weights": self.weights(changing=True), "optimiser": tensors}
-        kinds |= {"average": self.average.tensors, "kept": self.kept, **self.banks.tensors()}
+        average = {name: whole(value) for name, value in self.average.tensors.items()}
+        kinds |= {"average": average, "kept": self.kept, **self.banks.tensors()}
         return Snapshot(
             step=self.step, tensors={kind: tensors for kind, tensors in kinds.items() if tensors}, state=state
         )

@@ -20,19 +20,21 @@ from subtext.text_helpers import counted, json_text, listed
 from subtext.training.optimiser import FreezeSchedule, parameter_groups, stage
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
+from subtext.training.sharding import require_divisible
 from subtext.training.step import batches_of
 
 LARGE = 0.2
 """Share of the pairs in one group from which a note is due: so many fewer wrong answers are learnt from."""
 
 
-def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
+def validate_plan(setup: Setup, train: Dataset, processes: Processes, *, shard_weights: bool = False) -> list[str]:
     """Refuse what cannot be trained by its plan, before anything is written.
 
     Args:
         setup: Model, objective and plan.
         train: Training pairs.
         processes: Of the training.
+        shard_weights: Whether towers are divided over the processes.
 
     Returns:
         Notes on what can be trained, but not as one may think.
@@ -41,9 +43,11 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
         DataError: If texts lack the words that a relevance reads.
         TrainingError: For fp16 without a GPU, a model without a weight that learns, pairs that make no batch or that
             are all of one group, and a batch norm in training with gradient caching: each chunk would be normed by
-            itself, and the gradient be another one.
+            itself, and the gradient be another one. For towers that cannot be divided.
     """
     plan = setup.plan
+    if shard_weights:
+        require_divisible(setup, processes)
     if setup.relevance is not None:
         setup.relevance.require(train)
     pairwise = [] if setup.mixing is None else [setup.mixing.needs_pairs]

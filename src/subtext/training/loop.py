@@ -38,7 +38,7 @@ from subtext.training.frozen import working_model
 from subtext.training.journal import Journal, Progress
 from subtext.training.optimiser import FreezeSchedule, WeightAverage, build_optimiser, lr_factor, set_lr, stage
 from subtext.training.plan import RunConfig
-from subtext.training.processes import Processes
+from subtext.training.processes import Processes, clip_gradients
 from subtext.training.run_folder import (
     NOT_FINITE,
     OpenedFolder,
@@ -52,6 +52,7 @@ from subtext.training.run_folder import (
     with_results,
 )
 from subtext.training.setup import Setup, TrainingProgress, TrainResult
+from subtext.training.sharding import copy_to_divide, divide
 from subtext.training.signals import interruptible
 from subtext.training.step import ExtraReader, Stepper, StepReader, batches_of
 from subtext.training.stopping import EarlyStopping
@@ -109,7 +110,7 @@ def fit(
         earlier = start_run(out, record, resume=run.resume)
         processes.wait()  # Until all have looked: the first one writes from here on.
         if earlier is None or earlier.status != "finished":
-            notes += validate_plan(setup, train, processes)
+            notes += validate_plan(setup, train, processes, shard_weights=run.shard_weights)
         with opened_folder(out, processes) as opened:
             # Once more: until the folder was locked, another training may have written there.
             earlier = start_run(opened.inner, record, resume=run.resume)
@@ -126,15 +127,26 @@ def fit(
             processes.wait()
             # Before frozen encoders are run: their pretrained weights may be new.
             load_weights(opened.inner, setup.model, snapshot)
-            setup.model.to(processes.device)
-            processes.same_start(setup.model)
+            inner = setup
+            if run.shard_weights:
+                # What is divided stays so: the caller gets the model that was copied, with the kept weights.
+                inner = replace(setup, model=copy_to_divide(setup.model))
+            else:
+                setup.model.to(processes.device)
+            processes.same_start(inner.model)
             working, cache_notes = working_model(
-                setup, (train, val), opened.inner / CACHE, run=run, processes=processes
+                inner, (train, val), opened.inner / CACHE, run=run, processes=processes
             )
-            trainer = Trainer(setup, working, train, val, opened, run, processes, extras, banks, record=record)
+            if run.shard_weights:
+                divide(working, inner, processes)
+                inner.model.to(processes.device)
+            trainer = Trainer(inner, working, train, val, opened, run, processes, extras, banks, record=record)
             notes += [*trainer.notes, *map(opened.named, cache_notes)]
             notes = list(dict.fromkeys(notes))
-            return trainer.run(snapshot, report=report, notes=notes, callbacks=callbacks)
+            result = trainer.run(snapshot, report=report, notes=notes, callbacks=callbacks)
+            weights = trainer.state.weights(changing=True) | trainer.state.kept
+            setup.model.load_state_dict(weights, strict=False)
+            return replace(result, model=setup.model.eval())
 
 
 @dataclass(frozen=True)
@@ -210,7 +222,8 @@ def rehearse(
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         start = prepared(setup, train, val, record=record, run=run, device=processes.device)
         start_run(out, start.record, resume=run.resume)
-        notes = (*start.notes, *validate_plan(start.setup, train, processes))
+        checked = validate_plan(start.setup, train, processes, shard_weights=run.shard_weights)
+        notes = (*start.notes, *checked)
         setup, banks = start.setup, start.banks
         relevance = None if setup.relevance is None else setup.relevance.open(train)
         device = next((weight.device for weight in setup.model.parameters()), torch.device("cpu"))
@@ -306,7 +319,15 @@ class Trainer:
         self.folder = RunFolder(opened, record, self.state, first=processes.first)
         about = {"model": {"model": record.model, "seed": options.seed}, "split": record.data.val_split}
         self.validator = Validator(
-            working, val, setup, self.stepper, processes, about=about, seed=options.seed, workers=options.workers
+            working,
+            val,
+            setup,
+            self.stepper,
+            processes,
+            about=about,
+            seed=options.seed,
+            workers=options.workers,
+            together=options.shard_weights,
         )
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
 
@@ -327,7 +348,7 @@ class Trainer:
             callbacks: As for `fit`.
 
         Returns:
-            The model with its kept weights, in eval mode, the record and all notes.
+            The model that was trained, with its last weights, the record and all notes.
 
         Raises:
             OutputError: If the folder cannot be written.
@@ -405,7 +426,6 @@ class Trainer:
             if stopped or state.epoch < plan.epochs:
                 progress.report(note=messages[-1])
             folder.write_weights(complete=True)
-            self.setup.model.load_state_dict(state.kept, strict=False)
             folder.write_record("stopped" if stopped else "finished")
             if first and not stopped:
                 remove_checkpoints(folder.path)
@@ -418,9 +438,7 @@ class Trainer:
         finally:
             if journal is not None:
                 journal.close()
-        return TrainResult(
-            run=folder.opened.path, model=self.setup.model.eval(), record=folder.record, notes=tuple(messages)
-        )
+        return TrainResult(run=folder.opened.path, model=self.setup.model, record=folder.record, notes=tuple(messages))
 
     def epoch_steps(self, stop: threading.Event) -> Iterator[bool]:
         """Train the rest of the present epoch.
@@ -515,8 +533,10 @@ class Trainer:
             TrainingError: If a loss or gradient was not finite since the last check.
         """
         self.check_finite()
-        if journal is not None:
-            write_snapshot(self.folder.path, self.state.snapshot(journal.flush()), keep=self.options.keep_checkpoints)
+        if journal is not None or self.options.shard_weights:
+            snapshot = self.state.snapshot(0 if journal is None else journal.flush())
+            if journal is not None:
+                write_snapshot(self.folder.path, snapshot, keep=self.options.keep_checkpoints)
         self.processes.wait()
 
     def check_finite(self) -> None:
@@ -575,7 +595,7 @@ class Trainer:
             pending, stop_now = sums[:-1].double(), bool(sums[-1] > 0)
         if scaler.is_enabled():
             scaler.unscale_(state.optimiser)
-        norm = torch.nn.utils.clip_grad_norm_(learning, self.plan.max_grad_norm or float("inf"))
+        norm = clip_gradients(learning, self.plan.max_grad_norm or float("inf"))
         finite = torch.isfinite(pending[0]) & (torch.isfinite(norm) | scaler.is_enabled())
         self.first_bad = torch.where((self.first_bad < 0) & ~finite, state.offset - 1, self.first_bad)
         if self.processes.device.type == "cpu" or state.step % CHECK_EVERY == 0:

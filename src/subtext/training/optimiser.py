@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
@@ -17,6 +18,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 from subtext.errors import CheckpointError, TrainingError
 from subtext.models.model import Branch, Model
 from subtext.training.plan import Phase, Plan
+from subtext.training.processes import divided_like, whole
 
 
 @dataclass(frozen=True)
@@ -206,13 +208,16 @@ def build_optimiser(model: Model, plan: Plan) -> Optimizer:
     groups = parameter_groups(model, plan)
     weights = [weight for group in groups for weight in group["params"]]
     fused = all(weight.device.type in ("cpu", "cuda") and weight.dtype == torch.float32 for weight in weights)
+    # No kernel takes divided and whole weights together.
+    divided = any(isinstance(weight, DTensor) for weight in weights)
+    foreach, fused = False if divided else None, fused and not divided
     if plan.optimiser == "adam":
-        return Adam(groups, lr=plan.lr, amsgrad=plan.amsgrad, fused=fused)
+        return Adam(groups, lr=plan.lr, amsgrad=plan.amsgrad, foreach=foreach, fused=fused)
     if plan.optimiser == "adamw":
-        return AdamW(groups, lr=plan.lr, amsgrad=plan.amsgrad, fused=fused)
+        return AdamW(groups, lr=plan.lr, amsgrad=plan.amsgrad, foreach=foreach, fused=fused)
     if plan.optimiser == "adamp":
         return AdamP(groups, lr=plan.lr)
-    return SGD(groups, lr=plan.lr, momentum=plan.momentum, fused=fused)
+    return SGD(groups, lr=plan.lr, momentum=plan.momentum, foreach=foreach, fused=fused)
 
 
 def set_lr(optimiser: Optimizer, lr: float) -> None:
@@ -233,13 +238,16 @@ def pack(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
         optimiser: Any.
 
     Returns:
-        Tensors named "weight/field", and the plain rest.
+        Tensors named "weight/field", whole, and the plain rest.
     """
     tensors: dict[str, Tensor] = {}
     plain: dict[str, Any] = {}
     for weight, state in optimiser.state_dict()["state"].items():
         for name, value in state.items():
-            (tensors if isinstance(value, Tensor) else plain)[f"{weight}/{name}"] = value
+            if isinstance(value, Tensor):
+                tensors[f"{weight}/{name}"] = whole(value)
+            else:
+                plain[f"{weight}/{name}"] = value
     return tensors, plain
 
 
@@ -255,13 +263,19 @@ def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[s
         CheckpointError: If it is of other weights.
     """
     current = optimiser.state_dict()
-    count = sum(len(group["params"]) for group in current["param_groups"])
+    weights = [weight for group in optimiser.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Any]] = {}
     for key, value in [*tensors.items(), *plain.items()]:
         weight, _, name = key.partition("/")
         state.setdefault(int(weight), {})[name] = value
-    if state and max(state) >= count:
-        raise CheckpointError(f"the optimiser has {count} weights; the checkpoint has state for {max(state) + 1}")
+    if state and max(state) >= len(weights):
+        raise CheckpointError(
+            f"the optimiser has {len(weights)} weights; the checkpoint has state for {max(state) + 1}"
+        )
+    for number, values in state.items():
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                values[name] = divided_like(value, weights[number])
     optimiser.load_state_dict({"state": state, "param_groups": current["param_groups"]})
 
 
@@ -465,7 +479,7 @@ class WeightAverage:
             count: Updates so far.
         """
         for name, value in self.tensors.items():
-            value.copy_(tensors[name])
+            value.copy_(divided_like(tensors[name], value))
         self.count = count
 
     @contextmanager
@@ -486,7 +500,12 @@ class WeightAverage:
             self._set(own)
 
     def _update(self, average: Callable[[Any, Any, Any], None]) -> None:
-        average(list(self.tensors.values()), [value.detach() for value in self._weights.values()], self.count)
+        pairs = [(value, self._weights[name].detach()) for name, value in self.tensors.items()]
+        # torch's function takes divided weights, or whole ones.
+        for divided in (False, True):
+            averages, weights = ([pair[k] for pair in pairs if isinstance(pair[0], DTensor) is divided] for k in (0, 1))
+            if averages:
+                average(averages, weights, self.count)
         self.count += 1
 
     @torch.no_grad()

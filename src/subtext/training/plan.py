@@ -260,6 +260,7 @@ class RunConfig:
         tensorboard: Also write TensorBoard logs (extra: tensorboard).
         cache_precision: Precision of the stored outputs of frozen encoders. float16 halves their size and changes the
             features by about 0.05 %. `resume` needs the same precision.
+        shard_weights: Divide the towers over the processes (FSDP), so that one need not fit on one GPU.
         log_every: Steps between two lines of log.jsonl.
 
     Raises:
@@ -280,6 +281,7 @@ class RunConfig:
     cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: the user's cache."] = None
     tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard)."] = False
     cache_precision: Literal["float32", "float16"] = "float32"
+    shard_weights: Annotated[bool, "Divide the towers over the processes (FSDP)."] = False
     log_every: int = 50
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import parse_flag_from_env
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from subtext.core import Embeddings
 from subtext.errors import Setting, SubtextError, TrainingError
@@ -137,12 +138,14 @@ class Processes:
         """
         if self.count > 1:
             for value in [*model.parameters(), *model.buffers()]:
-                dist.broadcast(value.detach(), 0)
+                sent = value.detach().to(self.device)
+                dist.broadcast(sent, 0)
+                value.detach().copy_(sent)
 
     def sum_gradients(self, weights: Sequence[Tensor], numbers: Tensor) -> Tensor:
         """Sum the gradients of weights over processes, in place, and a vector of numbers with them.
 
-        A weight that has a gradient nowhere is left without one.
+        A weight that has a gradient nowhere is left without one. Of divided weights torch gives the mean.
 
         Args:
             weights: The same on every process.
@@ -153,6 +156,10 @@ class Processes:
         """
         if self.count == 1:
             return numbers
+        for weight in weights:
+            if isinstance(weight, DTensor) and weight.grad is not None:
+                weight.grad.mul_(self.count)
+        weights = [weight for weight in weights if not isinstance(weight, DTensor)]
         has = [0.0 if weight.grad is None else 1.0 for weight in weights]
         grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
         kind = torch.float64 if any(grad.dtype == torch.float64 for grad in grads) else torch.float32
@@ -226,6 +233,57 @@ class Processes:
         others = received[: self.rank] + received[self.rank + 1 :]
         other_groups = torch.cat([tensors_of_rank.pop("groups") for tensors_of_rank in others])
         return Embeddings.cat([Embeddings(**tensors_of_rank) for tensors_of_rank in others]), other_groups
+
+
+def whole(value: Tensor) -> Tensor:
+    """The whole of a tensor that may be divided; every process asks for the same ones in the same order.
+
+    Args:
+        value: Any tensor.
+
+    Returns:
+        The tensor itself where it is whole.
+    """
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def divided_like(value: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor, divided as another one.
+
+    Args:
+        value: The same on all processes.
+        like: Divided or whole.
+
+    Returns:
+        The tensor itself where `like` is whole, or has another shape.
+    """
+    if not isinstance(like, DTensor) or isinstance(value, DTensor) or value.shape != like.shape:
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def clip_gradients(weights: Sequence[Tensor], most: float) -> Tensor:
+    """Shorten the gradient of all weights together, as torch's `clip_grad_norm_`; some weights may be divided.
+
+    Args:
+        weights: Those that learn.
+        most: Length of the longest gradient that stays as it is.
+
+    Returns:
+        () the length before.
+    """
+    if not any(isinstance(weight, DTensor) for weight in weights):
+        return torch.nn.utils.clip_grad_norm_(weights, most)
+    grads = [weight.grad for weight in weights if weight.grad is not None]
+    own = [grad.to_local() for grad in grads if isinstance(grad, DTensor)]
+    common = [grad for grad in grads if not isinstance(grad, DTensor)]
+    squares = torch.nn.utils.get_total_norm(own).square()
+    dist.all_reduce(squares)
+    norm = (squares + torch.nn.utils.get_total_norm(common).square()).sqrt()
+    factor = (most / (norm + 1e-6)).clamp(max=1.0)
+    for grad in [*own, *common]:
+        grad.mul_(factor)
+    return norm
 
 
 class _Gather(torch.autograd.Function):

@@ -390,11 +390,11 @@ class RunFolder:
         Args:
             complete: With those that never learn, which otherwise are in a file of their own.
         """
-        if not self._first:
-            return
         best, weights = self._state.kept, self._state.weights(changing=True)
         weights = {name: best.get(name, value) for name, value in weights.items()}
-        write_tensors(self.path / WEIGHTS, weights | (self._frozen() if complete else {}))
+        weights |= self._frozen() if complete else {}
+        if self._first:
+            write_tensors(self.path / WEIGHTS, weights)
 
     def _frozen(self) -> dict[str, Tensor]:
         """The weights that never learn, but those that an installed package holds."""
@@ -403,15 +403,16 @@ class RunFolder:
 
     def write_epoch(self) -> None:
         """Write the model of the epoch that has just ended as a run of its own."""
-        if not self._first:
-            return
         state = self._state
-        folder = self.path / EPOCHS / str(state.epoch)
-        with written_to(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        results: dict[str, Any] = {"best": dict(state.figures), "best_epoch": state.epoch, "epochs": state.epoch}
         with state.average.applied():
-            save_run(folder, state.model, replace(self.record, status="finished", **results))
+            weights = state.weights(changing=True) | self._frozen()
+            if not self._first:
+                return
+            folder = self.path / EPOCHS / str(state.epoch)
+            with written_to(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            results: dict[str, Any] = {"best": dict(state.figures), "best_epoch": state.epoch, "epochs": state.epoch}
+            save_run(folder, state.model, replace(self.record, status="finished", **results), weights)
 
     def write_table(self, table: Mapping[str, Tensor]) -> None:
         """Write what sample weights read of every pair in the epoch that begins.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal, Protocol, TypeVar, runtime_checkable
@@ -460,7 +461,9 @@ class Stepper:
             () loss.
         """
         parts = {"image": self._embed("image", step_input.images), "text": self._embed("text", step_input.texts)}
-        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, step_input, parts)
+        alone = copy(self._processes)
+        alone.rank, alone.count = 0, 1
+        batch = TrainBatch(self._model.similarity, alone, self._plan.positives, step_input, parts)
         return self._objective.of_pairs()(batch.pairs(), epoch)[0]
 
     def _compare(

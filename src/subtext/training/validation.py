@@ -35,6 +35,7 @@ class Validator:
         about: What the saved result says of the model and the split.
         seed: Of the training.
         workers: Threads that read batches ahead.
+        together: Whether all processes measure, since each has a share of the towers alone.
     """
 
     def __init__(
@@ -48,12 +49,18 @@ class Validator:
         about: dict[str, Any],
         seed: int,
         workers: int,
+        together: bool = False,
     ) -> None:
         self._model, self.pairs, self._stepper, self._processes = model, pairs, stepper, processes
         self._plan: Plan = setup.plan
-        self._about, self._seed, self._workers = about, seed, workers
+        self._about, self._seed, self._workers, self._together = about, seed, workers, together
         self._relevance: LoadedRelevance | None = None
-        if setup.relevance is not None and pairs is not None and setup.plan.select == "loss" and processes.first:
+        if (
+            setup.relevance is not None
+            and pairs is not None
+            and setup.plan.select == "loss"
+            and (processes.first or together)
+        ):
             self._relevance = setup.relevance.open(pairs)
 
     def __call__(self, state: TrainState) -> tuple[float, Result | None]:
@@ -70,7 +77,8 @@ class Validator:
         if self.pairs is None:
             state.figures = {}
             return self._processes.broadcast([state.mean_loss()])[0], None
-        if self._processes.first:
+        # Where towers are divided, all processes run them together.
+        if self._processes.first or self._together:
             size, workers = self._plan.batch_size, self._workers
             result = evaluate_model(self._model, self.pairs, protocol=PROTOCOL, batch_size=size, workers=workers)
             result = replace(result, about=self._about)
@@ -78,7 +86,8 @@ class Validator:
             if self._plan.select == "loss":
                 state.figures["loss"] = self._loss(self.pairs, state)
         name = "loss" if self._plan.select == "loss" else "rsum"
-        return self._processes.broadcast([state.figures.get(name, float("nan"))])[0], result
+        value = self._processes.broadcast([state.figures.get(name, float("nan"))])[0]
+        return value, result if self._processes.first else None
 
     def _loss(self, pairs: Dataset, state: TrainState) -> float:
         """The objective, mean over batches; always the same batches, without augmentation."""
