@@ -121,8 +121,9 @@ _failed: dict[str, str] = {}
 
 
 def begin() -> None:
-    """Begin a reading: what was listed before may have changed."""
+    """Begin a reading: what was listed, or could not be read, before may have changed."""
     _states.begin()
+    _failed.clear()
 
 
 def state_of(address: str) -> State | None:
@@ -327,35 +328,37 @@ def fetched(
     Raises:
         StoreError: If a store cannot be used.
     """
-    waiting: deque[tuple[Item, Future[None] | None]] = deque()
+    waiting: deque[tuple[Item, str | None]] = deque()
     pool: ThreadPoolExecutor | None = None
+    # Several rows may name one image.
+    begun: dict[str, Future[None]] = {}
+
+    def finished() -> Item:
+        item, address = waiting.popleft()
+        if address is not None and address in begun:
+            begun.pop(address).result()
+        return item
+
     try:
         for item in items:
-            future = None
-            if (address := address_of(item)) is not None:
+            address = address_of(item)
+            if address is not None and address not in begun:
                 pool = pool or ThreadPoolExecutor(THREADS, thread_name_prefix="store")
-                future = pool.submit(_keep, address, most)
-            waiting.append((item, future))
+                begun[address] = pool.submit(_keep, address, most)
+            waiting.append((item, address))
             while waiting and (waiting[0][1] is None or len(waiting) > 2 * THREADS):
-                yield _finished(*waiting.popleft())
+                yield finished()
         while waiting:
-            yield _finished(*waiting.popleft())
+            yield finished()
     finally:
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _finished(item: Item, future: Future[None] | None) -> Item:
-    if future is not None:
-        future.result()
-    return item
-
-
 def _keep(address: str, most: int | None) -> None:
     known, state = _states.get(address)
-    if address in _kept or (known and state is None):
+    if address in _kept or address in _failed or (known and state is None):
         return
-    _failed.pop(address, None)
     try:
         content(address, most=most)
     except AbsentError:
