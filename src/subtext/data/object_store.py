@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -56,7 +56,7 @@ _NO_OBJECT = re.compile(r"NO_SUCH_KEY|RESOURCE_NOT_FOUND|BlobNotFound")
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|ContainerNotFound|bucket does not exist")
 _WRONG_KEY = re.compile(
     r"INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|INVALID_SIGNATURE|SIGNATURE_DOES_NOT_MATCH|EXPIRED|UNAUTHENTICATED|\b401\b"
-    r"|InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|credentials",
+    r"|InvalidAccessKeyId|SignatureDoesNotMatch|AuthenticationFailed|credentials|access token",
     re.IGNORECASE,
 )
 
@@ -259,7 +259,8 @@ def list_store(folder: Path) -> list[str]:
     names = list[str]()
 
     def found() -> Iterator[tuple[str, State]]:
-        for info in infos:
+        while infos:  # Each takes more memory than what is kept of it.
+            info = infos.pop()
             if info.type == fs.FileType.File:
                 name = info.path[len(path) + 1 :]
                 names.append(name)
@@ -530,7 +531,8 @@ def _file_system(scheme: str, bucket: str, values: tuple[tuple[str, str], ...]) 
         return given.get(name, "").lower() in ("1", "true")
 
     if scheme == "gs":
-        return fs.GcsFileSystem(anonymous=is_on("GOOGLE_SKIP_SIGNATURE"))
+        patience = timedelta(seconds=ANSWER)
+        return fs.GcsFileSystem(anonymous=is_on("GOOGLE_SKIP_SIGNATURE"), retry_time_limit=patience)
     if scheme == "az":
         if "AZURE_STORAGE_ACCOUNT_NAME" not in given:
             raise ValueError("no account is named; it stands in AZURE_STORAGE_ACCOUNT_NAME")
