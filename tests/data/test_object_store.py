@@ -340,6 +340,9 @@ def test_server_asks_a_private_host_only_where_its_operator_names_it(host: https
         ("::1", False),
         ("fe80::1%eth0", False),
         ("::ffff:10.0.0.1", False),
+        ("64:ff9b::a00:1", False),
+        ("64:ff9b::808:808", True),
+        ("2002:a00:1::", False),
         ("2606:4700::1111", True),
     ],
 )

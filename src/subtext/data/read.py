@@ -1023,7 +1023,7 @@ def decoded_images(
 
     def address(row: int) -> str | None:
         value = items.values[int(row)]
-        return value if is_address(value) else None
+        return value if isinstance(value, str) and is_address(value) else None
 
     # What was kept is not downloaded again.
     there = fetched(chosen, address, most=LARGEST_FILE * most_pixels())

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from hashlib import blake2b
 from http.client import HTTPException, HTTPMessage, HTTPSConnection
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import IO, Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
@@ -147,8 +147,15 @@ class _Connection(HTTPSConnection):
 
 def _is_public(host: str) -> bool:
     address = ip_address(host.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_global
+    if isinstance(address, IPv6Address):
+        # Some addresses of IPv6 lead to one of IPv4.
+        translated = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+        inner = address.ipv4_mapped or address.sixtofour or translated
+        return address.is_global if inner is None else inner.is_global
+    return address.is_global
+
+
+_NAT64 = ip_network("64:ff9b::/96")
 
 
 class _Handler(HTTPSHandler):

@@ -415,7 +415,8 @@ class IndexPart(Chunk):
             32 hexadecimal digits.
         """
         items, digest = self.items, hashlib.blake2b(digest_size=16)
-        look(value for value in items.values if self.side == "images" and is_address(value))
+        images = items.values if self.side == "images" else ()
+        look(value for value in images if isinstance(value, str) and is_address(value))
         about = (__version__, self.key, self.derived_key, items.ids, self.links, items.metadata, list(items.marks))
         digest.update(repr((*about, items.splits.tolist() if self.splits else ())).encode("utf-8", "surrogatepass"))
         for value in items.values:
