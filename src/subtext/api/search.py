@@ -194,7 +194,8 @@ def search(
     Args:
         index: Folder or address of the index; or an open index.
         text: Words that the results should match. A list of queries is answered as one batch.
-        image: Image that the results should match: a path, bytes, a PIL image or an array (height, width, 3) of uint8.
+        image: Image that the results should match: a path, an address, bytes, a PIL image or an array (height, width,
+            3) of uint8.
         features: Precomputed features of `image`.
         image_weight: Weight of the image, or of judged items where there is no image, from 0 to 1. The text has 1 minus
             this weight.
