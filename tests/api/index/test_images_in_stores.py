@@ -105,7 +105,9 @@ def test_folder_of_a_store_is_indexed_as_one_of_a_disk(bucket: s3_server.Bucket,
     bucket.asked()
     assert update(there) == (2, 4, 1)
     assert bucket.asked() == sorted(["LIST", *of("photos", "red", "new")])
-    assert update(there) == (0, 6, 0) and bucket.asked() == ["LIST"]
+    assert update(there, verify_files=True) == (0, 6, 0)
+    every = [name for name in (*names, "new") if name != "blue"]
+    assert bucket.asked() == sorted(["LIST", *of("photos", *every)]) and not object_store._kept._places
     (hit, *_) = subtext.search(there, image="s3://archive/photos/new.png", top=1).hits
     assert (hit.id, hit.path) == ("new.png", "s3://archive/photos/new.png")
 
