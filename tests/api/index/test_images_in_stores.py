@@ -21,7 +21,9 @@ from PIL import Image
 import subtext
 from subtext.api.index.build import build_index, update_index, watch_index
 from subtext.data import object_store
+from subtext.data.read import read
 from subtext.errors import DataError, StoreError
+from subtext.retrieval.cluster import _decoded, require_seen
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import verify
 
@@ -107,7 +109,8 @@ def test_folder_of_a_store_is_indexed_as_one_of_a_disk(bucket: s3_server.Bucket,
     assert bucket.asked() == sorted(["LIST", *of("photos", "red", "new")])
     assert update(there, verify_files=True) == (0, 6, 0)
     every = [name for name in (*names, "new") if name != "blue"]
-    assert bucket.asked() == sorted(["LIST", *of("photos", *every)]) and not object_store._kept._places
+    assert bucket.asked() == sorted(["LIST", *of("photos", *every)])
+    assert not any(f"s3://archive/photos/{name}.png" in object_store._kept for name in every)
     (hit, *_) = subtext.search(there, image="s3://archive/photos/new.png", top=1).hits
     assert (hit.id, hit.path) == ("new.png", "s3://archive/photos/new.png")
 
@@ -242,3 +245,16 @@ def test_server_shows_thumbnails_of_a_store(
             client.get("/thumbnail", params={"id": "store", "size": 320}).status_code == HTTPStatus.SERVICE_UNAVAILABLE
         )
         bucket.post("back")
+
+
+def test_worker_of_a_cluster_opens_addresses_by_itself(bucket: s3_server.Bucket, tmp_path: Path) -> None:
+    put(bucket, "worker", NAMES[:3])
+    images = read("s3://archive/worker", verify=True).images
+    object_store.release(images.values)
+    bucket.delete("worker/blue.png")
+    object_store.look(images.values)
+    found = _decoded((0, images, tmp_path))
+    # A machine that does not see an image on a disk is named; an image that is gone from a store is only that image.
+    assert list(found["reasons"]) == [0] and "blue.png is not there" in found["reasons"][0] and not found["absent"]
+    require_seen(DataError("gone"), images.values, tmp_path)
+    assert not any(value in object_store._kept for value in images.values)
