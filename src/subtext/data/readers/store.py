@@ -17,7 +17,7 @@ from subtext.data.rows import Columns, Row, Source, require_columns
 from subtext.data.sidecars import Sidecars
 from subtext.errors import DataError, Setting
 
-PRIORITY = 100
+PRIORITY = -2
 LOOKS_FOR = "a folder of images in an object store (s3://, gs://, az://)"
 
 
