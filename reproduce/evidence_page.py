@@ -247,8 +247,18 @@ def _claimed(
     for claim, found in zip(claimed, part["claims"], strict=True):
         effect = primary_of(found)
         if (claim.row, claim.control, claim.measure) == (row, control, measure) and effect is not None:
-            return f"*{found['verdict']}*, {_interval(effect)}, margin {found['margin']:.1f}"
+            said = f"*{found['verdict']}*, {_interval(effect)}, margin {found['margin']:.1f}"
+            return f"{said} ({_open(found, effect)})" if found["verdict"] == OPEN else said
     return "not run"
+
+
+def _open(found: Mapping[str, Any], effect: Mapping[str, float]) -> str:
+    """Why the rule cannot tell, in a few words."""
+    if "edge" in found:
+        return "the best learning rate is the last that was tried"
+    if effect["low"] > 0:
+        return "above 0, but not when corrected"
+    return "the interval reaches from 0 or less to the margin or more"
 
 
 def _trained_tasks(report: Mapping[str, Any]) -> list[tuple[Task, Mapping[str, Any]]]:
@@ -274,12 +284,13 @@ OTHERS = {LITE2: "by Lite2", PIXELS: "from pixels"}
 
 
 MEANING = (
-    f"A figure is the change in the per cent of right choices of the true partner among {C}, with its 95 % interval, "
-    "where no other unit is given. *Holds*: the interval lies above 0, also when corrected for many claims; the gain "
-    "may be smaller than what was published. *Fails*: it lies below the margin, half of the published gain. *Cannot "
-    'tell here*: neither, or the best learning rate was the last that was tried. "Permuted" weights are the same '
-    'weights, each given to another pair; "uniform" gives all pairs one weight. An abstract pair shares a topic, and a '
-    "literal one what is shown."
+    "Where no other unit is given, a figure is a difference of two models in points of the per cent of right choices "
+    f"of the true partner among {C}, with its 95 % interval. An abstract pair shares a topic, and a literal one what "
+    'is shown. Weights say how much each pair counts in training; "permuted" are the same weights, each given to '
+    'another pair; "uniform" gives all pairs one weight. *Holds*: the interval lies above 0, also when corrected for '
+    "the number of claims; the gain may be smaller than what was published. *Fails*: it does not hold, and the "
+    "interval lies below the margin, which is half of what was published, in the points of these data. *Cannot tell "
+    "here*: neither, or the best learning rate was the last that was tried."
 )
 """What the words of the first section mean."""
 
@@ -292,15 +303,16 @@ def _believe(report: Mapping[str, Any]) -> list[str]:
     lines += [_on_photographs(task, part) for task, part in photographs if part["oracle"]["gap"] is not None]
     if icons is not None:
         lines += [
-            "* **The same weights on all icons**, against a model without weights (CVPR workshops 2022): DIVERSITY "
+            "* **The paper's own weights on icons**, all pairs, against a model without weights: DIVERSITY "
             f"{_claimed(icons, 'diversity', 'pvse')}; DISCREPANCY {_claimed(icons, 'discrepancy', 'pvse')}; one larger "
-            f"weight for all pairs: {_claimed(icons, 'uniform', 'pvse')}. An icon's text is a list of what its "
-            "designer wrote that it stands for. Nobody knows which of these pairs are abstract, so no positive control "
-            "is possible: *fails* may be a fault of the data.",
+            f"weight for all pairs, which the paper also tried: {_claimed(icons, 'uniform', 'pvse')}. An icon's text "
+            "is a list of what its designer wrote that it stands for. Nobody knows which of these pairs are abstract, "
+            "so no positive control is possible: *fails* may be a fault of the data.",
             "* **Losses within modalities** on icons (ECCV 2020): they keep more semantic neighbours, "
-            f"{_claimed(icons, 'angular thomas', 'angular', KEPT)}, in per cent of neighbours. With the angular loss, "
-            f"against it alone: {_claimed(icons, 'angular thomas', 'angular')}. With triplets, against neighbours "
-            f"drawn at random: {_claimed(icons, 'thomas', 'thomas random')}.",
+            f"{_claimed(icons, 'angular thomas', 'angular', KEPT)}, in per cent of an item's semantic neighbours. They "
+            "add right choices to the angular loss: "
+            f"{_claimed(icons, 'angular thomas', 'angular')}; to triplets, against the same with neighbours drawn at "
+            f"random: {_claimed(icons, 'thomas', 'thomas random')}.",
         ]
     notes = {claim.says: f"*{said}*, {_interval(effect, 2)}" for claim, effect, said in recorded() if effect}
     asp, recall, triplets = (
@@ -310,7 +322,7 @@ def _believe(report: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         "* **Listwise losses** on literal Flickr8k, three seeds, without a positive control. DAA lifts ASP of PCME: "
-        f"{asp} points, where 4.1 were published; rsum, the sum of six recalls in per cent: {recall}. AsCL's "
+        f"{asp} points, where 4.1 were published; rsum, the sum of six recalls (600 at most): {recall}. AsCL's "
         f"contrastive loss beats triplets: {triplets} of rsum, at one learning rate that was tuned for neither.",
         f"* **Much is not tested**: {counted(sum(map(len, NOT_TESTED.values())), 'claim')} have no fair row, and a "
         f"table says why. {_untrained(report)}",
@@ -327,8 +339,8 @@ def _untrained(report: Mapping[str, Any]) -> str:
     none = [_lower(title(task)) for task in tasks() if task.folder not in found]
     if done == rows:
         return "All rows of the experiment are trained."
-    said = f" None yet: {'; '.join(none)}." if none else ""
-    return f"Of the experiment's {rows:,} rows {done:,} are trained.{said}"
+    said = f"; of these sets and models none is: {'; '.join(none)}" if none else ""
+    return f"Of the experiment's {rows:,} rows {rows - done:,} are not trained yet{said}."
 
 
 def _on_main(task: Task, part: Mapping[str, Any]) -> list[str]:
@@ -355,14 +367,14 @@ def _on_main(task: Task, part: Mapping[str, Any]) -> list[str]:
         if above
         else ""
     )
-    edge = "" if oracle["inner"] else " Their best learning rate is the last that was tried."
+    edge = "" if oracle["inner"] else " Their best learning rate is the last that was tried: they may gain more."
     return [
         "* **A check of the test**, the positive control: perfect weights, which know the quarter of Flickr8k's pairs "
-        f"that was made abstract, change abstract pairs by {part['oracle']['gap']:+.1f} against themselves permuted."
+        f"that we made abstract, change abstract pairs by {part['oracle']['gap']:+.1f} against themselves permuted."
         f"{cost}{edge}",
-        "* **The papers' weights on the same pairs**, from the neighbourhoods of images, as uneven as if 75 % of the "
-        f"pairs counted, on abstract pairs, against themselves permuted (CVPR workshops 2022): {'. '.join(said)}.",
         *_as_published(part, claimed),
+        "* **Weights by one modality on the same pairs**: from the neighbourhoods of images alone, with a mean of 1, "
+        f"as uneven as if 75 % of the pairs counted; abstract pairs, against themselves permuted: {'. '.join(said)}.",
     ]
 
 
@@ -379,13 +391,14 @@ def _as_published(part: Mapping[str, Any], claimed: Sequence[Claim]) -> list[str
         return f"against itself permuted {_interval(found[0])}; " if found else ""
 
     said = [
-        f"{score.upper()} {_claimed(part, row, 'uniform 196', claimed=claimed)}; {beside(row)}literal pairs, above "
-        f"uniform weights {_interval(part['rows'][row]['above uniform']['literal'])}"
+        f"{score.upper()} {_claimed(part, row, 'uniform 196', claimed=claimed)}; {beside(row)}literal pairs change by "
+        f"{_interval(part['rows'][row]['above uniform']['literal'])} against uniform weights of mean 1"
         for score, row in rows
     ]
     return [
-        "* **The same weights as the paper has them** (the difference of both modalities, lambda 196), on abstract "
-        f"pairs, against one weight of 196 for all: {'. '.join(said)}."
+        "* **The paper's own weights on these pairs** (CVPR workshops 2022: the difference of both modalities, and a "
+        "sum over a batch, lambda, of 196), abstract pairs, against equal weights of that sum: "
+        f"{'. '.join(said)}."
     ]
 
 
@@ -401,8 +414,9 @@ def _on_photographs(task: Task, part: Mapping[str, Any]) -> str:
         said = f"That is under {LEAST_GAP:g} points: *nothing is concluded* from these pairs"
     return (
         f"* **Real photographs**, {part['pairs']['all']:,} of OpenStax's textbooks with the captions of their "
-        f"chapters, {title(task).partition(', ')[2]}. Weights that know which third is complementary change these "
-        f"pairs by {oracle['gap']:+.1f} [{oracle['low']:+.1f}, {oracle['high']:+.1f}] against themselves permuted. "
+        f"chapters, {title(task).partition(', ')[2]}. A caption is the more complementary, the less it shares with a "
+        "literal description of the image. Weights that know which third is the most complementary change these pairs "
+        f"by {oracle['gap']:+.1f} [{oracle['low']:+.1f}, {oracle['high']:+.1f}] against themselves permuted. "
         f"{said}."
     )
 
