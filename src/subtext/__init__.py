@@ -118,6 +118,7 @@ _MODULES = {
     "show_cache": "subtext.api.cache",
     "show_neighbours": "subtext.api.neighbours",
     "Source": "subtext.data.rows",
+    "StoreError": "subtext.errors",
     "SubtextError": "subtext.errors",
     "Term": "subtext.objectives.objective",
     "train": "subtext.api.train",

@@ -87,6 +87,7 @@ from subtext.errors import (
     RequirementError as RequirementError,
     SearchIndexError as SearchIndexError,
     ShapeError as ShapeError,
+    StoreError as StoreError,
     SubtextError as SubtextError,
     TrainingError as TrainingError,
 )

@@ -82,6 +82,10 @@ class DataError(SubtextError, ValueError):
     """A file, row, image or feature that cannot be used."""
 
 
+class StoreError(SubtextError):
+    """An object store that cannot be used now: nothing is known of its images, and none of them counts as deleted."""
+
+
 class RecipeError(SubtextError, ValueError):
     """A model, a method or an option that does not exist, or that does not fit with the others."""
 

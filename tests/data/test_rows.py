@@ -322,7 +322,7 @@ def test_ids_are_texts_without_control_characters() -> None:
         ({}, (None, None)),
         (np.zeros((2, 3)), r"needs a path, bytes, a PIL image, or an array .*; it is a ndarray of shape \(2, 3\)"),
         (5, "needs a path, or the bytes of an image; it is the number 5"), ("\ud83d", "is not valid Unicode"),
-        (f"http://{'x' * 200}", f"is a URL, http://{'x' * 73}; images need to be on disk"),
+        (f"http://{'x' * 200}", f"is the address http://{'x' * 73}; addresses begin with s3://"),
     ],
 )  # fmt: skip
 def test_image_of_a_row_is_a_path_or_bytes(value: Any, image: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import AnyFeatures, ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
+from subtext.data.addresses import is_address
 from subtext.data.objects import Arrays
 from subtext.errors import ArgumentError, Setting
 from subtext.report.progress import say
@@ -193,7 +194,8 @@ def search(
     Args:
         index: Folder or address of the index; or an open index.
         text: Words that the results should match. A list of queries is answered as one batch.
-        image: Image that the results should match: a path, bytes, a PIL image or an array (height, width, 3) of uint8.
+        image: Image that the results should match: a path, an address, bytes, a PIL image or an array (height, width,
+            3) of uint8.
         features: Precomputed features of `image`.
         image_weight: Weight of the image, or of judged items where there is no image, from 0 to 1. The text has 1 minus
             this weight.
@@ -253,7 +255,7 @@ def search(
     queries = [
         Query(
             text=each,
-            image=Path(image) if isinstance(image, str | os.PathLike) else image,
+            image=Path(image) if isinstance(image, str | os.PathLike) and not is_address(image) else image,
             like=like,
             not_like=not_like,
             not_text=not_text,

@@ -7,7 +7,7 @@ the file, the number of workers and resuming cannot change them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -86,7 +86,7 @@ def epoch_batches(
     return [links[order[start:stop]] for start, stop in zip(starts, stops, strict=True)]
 
 
-def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: int = 2) -> Iterator[Done]:
+def read_ahead(work: Iterable[Work], read: Callable[[Work], Done], *, workers: int = 2) -> Iterator[Done]:
     """Apply `read` to each item of work in order, while threads are already reading the next ones.
 
     It holds at most two results per worker, so memory stays bounded. Without workers it reads on demand. An error of

@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from subtext.data.addresses import is_address
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.image_files import image_exists
 from subtext.data.join import Finder, joined
+from subtext.data.object_store import look
 from subtext.data.objects import Rows, records_of
-from subtext.data.read import UnusableData, read
+from subtext.data.read import UnusableData, in_store, read
 from subtext.data.readers.table import json_lines, typed_rows
 from subtext.data.rows import Columns, Record, Row, RowError, Source, image_of, name_of, renamed, rows_of
 from subtext.data.sidecars import NearSidecars
@@ -188,8 +190,14 @@ def changed_dataset(
     Returns:
         The data set, which may be empty.
     """
-    rows = list[Row]()
-    for number, (name, row) in enumerate(changes.rows.items()):
+    rows, named = list[Row](), dict(changes.rows)
+    if is_address(root):
+        named = {
+            name: replace(row, image=in_store(root, row.image)) if isinstance(row.image, str) else row
+            for name, row in named.items()
+        }
+    look(row.image for row in named.values() if isinstance(row.image, str) and is_address(row.image))
+    for number, (name, row) in enumerate(named.items()):
         if isinstance(row.image, bytes) or (isinstance(row.image, str) and image_exists(row.image, root)):
             rows.append(replace(row, mark=(number, mark_of([row], root))))
         else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from subtext.data.addresses import as_path
 from subtext.data.objects import Arrays, Records, Rows, records_of
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.settings import Interval, Metavar, OptionGroup, fields_of, named_fields
@@ -100,7 +101,7 @@ class DataConfig:
         for name in _PATHS:
             value = getattr(self, name)
             if isinstance(value, str | os.PathLike):
-                object.__setattr__(self, name, Path(value).expanduser())
+                object.__setattr__(self, name, as_path(value))
             elif name == "data":
                 if value is not None and not _is_dataset(value):
                     object.__setattr__(self, name, records_of(value))
@@ -153,7 +154,7 @@ class DataConfig:
             ArgumentError: If a field is set both in `data` and as an argument.
         """
         if not isinstance(data, DataConfig):
-            path = Path(data) if isinstance(data, os.PathLike) else data
+            path = as_path(data) if isinstance(data, os.PathLike) else data
             made = DataConfig(path, images, features, text_features, columns, text_fields)
             return replace(made, split_seed=split_seed, on_error=on_error, max_pixels=max_pixels)
         beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}

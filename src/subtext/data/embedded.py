@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from defusedxml.ElementTree import fromstring
 from PIL import Image
 from PIL.IptcImagePlugin import getiptcinfo
 
+from subtext.data.addresses import is_address
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
-from subtext.data.image_files import BROKEN, identify, pages_note, pages_of
+from subtext.data.image_files import BROKEN, identify, pages_note, pages_of, read_bytes
 
 FIELDS = (
     "headline", "caption", "keywords", "byline", "credit", "date", "city", "country", "rights", "camera", "orientation",
@@ -101,9 +103,9 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
             wrong.append(f"its {block} block is damaged, {reason}; {counts}")
 
     if sidecar is not None:
-        take(SIDECAR, lambda: _xmp(sidecar.read_bytes()))
+        take(SIDECAR, lambda: _xmp(_read(sidecar)))
     try:
-        with file.open("rb") as opened, warnings.catch_warnings():
+        with BytesIO(_read(file)) if is_address(file) else file.open("rb") as opened, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             image = identify(opened, file.name)
             if (pages := len(pages_of(image))) > 1:
@@ -147,6 +149,10 @@ def _on_the_clock(date: str, zone: str | None) -> str:
     return date
 
 
+def _read(file: Path) -> bytes:
+    return read_bytes(str(file), Path()) if is_address(file) else file.read_bytes()
+
+
 def note_of(image: str, what: str) -> RowIssue:
     """Make the note of one sentence of `embedded_fields`.
 
@@ -171,7 +177,7 @@ def sidecar_suffix(sidecar: Path) -> str | None:
         A suffix in small letters, with its point; None where the file does not say so, or cannot be read.
     """
     try:
-        said = _properties(sidecar.read_bytes()).get(f"{_PHOTOSHOP}SidecarForExtension", [""])[0].strip().strip(".")
+        said = _properties(_read(sidecar)).get(f"{_PHOTOSHOP}SidecarForExtension", [""])[0].strip().strip(".")
     except BROKEN:
         return None
     return f".{said.lower()}" if said else None

@@ -8,7 +8,7 @@ import stat
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from heapq import merge
@@ -261,12 +261,19 @@ def _families(inner: str, path: str, listing: Listing, refuse: Refuse | None) ->
         if refuse is not None:
             refuse(problem)
         return
-    family, between = list[str](), list[str]()
 
     def below(name: str) -> Iterator[list[str]]:
         if f"{inner}{name}" not in listing.again and f"{inner}{name[:-1]}" not in listing.own:
             yield from _families(f"{inner}{name}", f"{path}/{name[:-1]}", listing, refuse)
 
+    yield from _in_order(inner, names, folders, below)
+
+
+def _in_order(
+    inner: str, names: Iterable[str], folders: Iterable[str], below: Callable[[str], Iterator[list[str]]]
+) -> Iterator[list[str]]:
+    """The families of a folder and of those below it, each folder in the place of its name."""
+    family, between = list[str](), list[str]()
     for name in chain(merge(names, sorted(folders)), [""]):
         if family and (not name or family[0].partition(".")[0] != name.partition(".")[0]):
             yield [f"{inner}{own}" for own in family]
@@ -279,6 +286,26 @@ def _families(inner: str, path: str, listing: Listing, refuse: Refuse | None) ->
             between.append(name)  # A folder a.b stands between a.JPG and a.xmp.
         else:
             yield from below(name)
+
+
+def families_of(names: Sequence[str], inner: str = "") -> Iterator[list[str]]:
+    """Give files that were listed elsewhere in the order of `families`.
+
+    Args:
+        names: Paths of all files, sorted.
+        inner: Part that all of them begin with.
+
+    Yields:
+        Paths of files of one sub-folder that have the same name up to its first point.
+    """
+    files, folders = list[str](), dict[str, list[str]]()
+    for name in names:
+        first, slash, _ = name[len(inner) :].partition("/")
+        if slash:
+            folders.setdefault(f"{first}/", []).append(name)
+        else:
+            files.append(first)
+    yield from _in_order(inner, files, folders, lambda first: families_of(folders[first], f"{inner}{first}"))
 
 
 class Names:

@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageFile, ImageOps, UnidentifiedImageError, features
 
+from subtext.data.addresses import is_address, shown
+from subtext.data.object_store import content, is_there, state_of
 from subtext.errors import DataError
 from subtext.text_helpers import counted, install_hint
 
@@ -69,6 +71,8 @@ _OWN_PARTS = (  # The beginning of a file, Pillow's name of what reads it, and t
 )
 _PAGE_KIND, _BITS, _PHOTOMETRIC, _SAMPLES = 254, 258, 262, 339
 """Tags of TIFF: whether a page is a smaller copy of another, bits per sample, whether 0 is white, kind of numbers."""
+LARGEST_FILE = 4
+"""Bytes of a file that is read from elsewhere, for each pixel of the largest image: no file needs more of them."""
 _INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$", re.DOTALL)
 
 
@@ -90,21 +94,33 @@ def read_bytes(source: str | Path | bytes, root: Path, *, within: Sequence[Path]
     """Read the bytes of an image as a file has them.
 
     Args:
-        source: A path (against root), a part of a file (`inside`), or the bytes themselves.
+        source: A path (against root), a part of a file (`inside`), an address, or the bytes themselves.
         root: Folder of relative paths.
-        within: Folders, resolved, that the file must lie in when all links are followed; None for no limit.
+        within: Folders, resolved, that the file must lie in when all links are followed; None for no limit. An address
+            of https has to lie on a public host, or below one of those that are addresses.
 
     Returns:
         The bytes.
 
     Raises:
         DataError: If there is no such file, it is empty, or it lies elsewhere.
+        StoreError: If its store cannot be used.
     """
     if isinstance(source, bytes):
         if not source:
             raise DataError("image of 0 bytes is empty (0 bytes); remove it or download it again")
         return source
     source = str(source)
+    if is_address(source):
+        most = LARGEST_FILE * most_pixels()
+        if within is None:
+            data = content(source, most=most)
+        else:
+            # What a server shows is kept as a thumbnail, and a visitor must not reach into its network.
+            data = content(source, most=most, keep=False, public=not _is_within(source, within))
+        if not data:
+            raise DataError(f"image {shown(source)} is empty (0 bytes); remove it or store it again")
+        return data
     try:
         path, offset, size = _located(source, root)
         if within is not None:
@@ -137,6 +153,10 @@ def read_bytes(source: str | Path | bytes, root: Path, *, within: Sequence[Path]
     return data
 
 
+def _is_within(address: str, within: Sequence[Path]) -> bool:
+    return any(is_address(folder) and f"{address}/".startswith(f"{folder}/") for folder in within)
+
+
 def _located(source: str, root: Path) -> tuple[Path, int, int | None]:
     """The file of an image, and the offset and size of the image in it; no size for a file that is an image."""
     match = _INSIDE.match(source)
@@ -158,10 +178,12 @@ def picture_gap(source: str | None, root: Path, *, within: Sequence[Path] | None
         within: Folders, resolved, that the file must lie in when all links are followed; None for no limit.
 
     Returns:
-        The reason; None for a file that can be opened.
+        The reason; None for a file that can be opened, and for an address, which is not asked.
     """
     if source is None:
         return "no file"
+    if is_address(source):
+        return None
     try:
         path, offset, size = _located(source, root)
         if within is not None and not any(path.resolve().is_relative_to(folder) for folder in within):
@@ -185,6 +207,8 @@ def image_exists(source: str, root: Path) -> bool:
     Returns:
         Whether the file exists.
     """
+    if is_address(source):
+        return is_there(source)
     return os.path.isfile(os.path.join(root, source))  # noqa: PTH113, PTH118 (Path.is_file raises for such names)
 
 
@@ -196,10 +220,12 @@ def stored_size(source: str | Path | bytes, root: Path) -> int | None:
         root: Folder of relative paths.
 
     Returns:
-        Bytes; None if there is no such file.
+        Bytes; None if there is no such file, and for an address, whose size is limited where it is downloaded.
     """
     if isinstance(source, bytes):
         return len(source)
+    if is_address(source):
+        return None
     try:
         path, _, size = _located(str(source), root)
         return path.stat().st_size if size is None else size
@@ -220,6 +246,8 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
     Returns:
         Size, time of writing and time of change; None if there is no such file.
     """
+    if is_address(source):
+        return state_of(source)
     try:
         file = _located(source, root)[0].stat()
     except (OSError, ValueError):
@@ -389,7 +417,7 @@ def open_image(
     same pixels from a file, from bytes and from memory, but for rounding where it has more than LARGE pixels.
 
     Args:
-        source: Path (against root), a part of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3).
+        source: Path (against root), a part of a file (`inside`), address, bytes, PIL image, or array (H W) or (H W 3).
         root: Folder of relative paths.
         at_least: An image of more than LARGE pixels is scaled down by 2, 4 or 8, to sides of three times this or more;
             JPEG while it is decoded.
@@ -413,7 +441,7 @@ def open_image(
         )
     if isinstance(source, Image.Image) and (file := _file_of(source)) is not None:
         source = file
-    name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
+    name = f"{len(source)} bytes" if isinstance(source, bytes) else shown(str(source))
     try:
         if isinstance(source, Image.Image):
             key = _transparent_grey(source)

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from subtext.data.addresses import is_address, joined_path
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
 from subtext.data.embedded import TEXT_FIELDS, embedded_fields, note_of
@@ -159,7 +160,7 @@ class _Join:
                 continue
             if row.image is None and row.image_id is not None:
                 row = self._by_id(row)
-            elif isinstance(row.image, str) and "?offset=" not in row.image:
+            elif isinstance(row.image, str) and "?offset=" not in row.image and not is_address(row.image):
                 problem = self._by_path(row)
                 if problem is not None:
                     self.lost = True
@@ -211,10 +212,12 @@ class _Join:
 
     def _fill(self, row: Row) -> Iterator[RowIssue]:
         """Fill the fields of a row that its table lacks; where both have one, that of the table counts."""
-        sidecar, notes = self.finder.sidecars.of(os.path.normpath(str(row.image)))
-        yield from notes
+        sidecar: str | None = None
+        if not is_address(row.image):
+            sidecar, notes = self.finder.sidecars.of(os.path.normpath(str(row.image)))
+            yield from notes
         try:
-            file = self.source.root / str(row.image)
+            file = joined_path(self.source.root, str(row.image))
             fields, wrong = embedded_fields(file, None if sidecar is None else self.source.root / sidecar)
         except (OSError, ValueError):
             return  # Whether the file can be read is found when it is decoded.
@@ -268,6 +271,8 @@ class _Join:
 
     @staticmethod
     def _plain(root: Path, name: str) -> str:
+        if is_address(name):
+            return name
         return plain_name(os.path.abspath(os.path.join(root, name.replace("\\", "/"))))  # noqa: PTH100, PTH118
 
 

@@ -18,12 +18,22 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.addresses import as_path, is_address, is_https, joined_path, shown
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, alike, summarise
 from subtext.data.embedded import note_of
 from subtext.data.folders import TABLES, Folders, file_identity, plain_name
-from subtext.data.image_files import PAGES, image_exists, limit_pixels, open_image, pages_note
+from subtext.data.image_files import (
+    LARGEST_FILE,
+    PAGES,
+    image_exists,
+    limit_pixels,
+    most_pixels,
+    open_image,
+    pages_note,
+)
 from subtext.data.join import joined
+from subtext.data.object_store import begin, downloaded_again, fetched, list_store, looked_up, was_asked
 from subtext.data.objects import NAME, Records, Rows, records_of
 from subtext.data.readers import Reader, images as images_reader, readers
 from subtext.data.readers.table import typed_rows
@@ -119,10 +129,14 @@ def read(
     """
     limit_pixels(max_pixels)
     few = isinstance(data, Source)  # Joined already, and too few to list whole folders for.
-    folder = None if images is None else Path(images).expanduser()
+    folder = None if images is None else as_path(images)
+    store = folder if is_address(folder) else None
+    folder = folder if store is None else None
     if folder is not None and not folder.is_dir():
         raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
-    path = Path(data).expanduser() if isinstance(data, str | Path) else "the data set"
+    path = as_path(data) if isinstance(data, str | Path) else "the data set"
+    if images is not None and is_address(path):
+        raise ArgumentError("images of a store lie where their data set lies; leave ", Setting("images"), " out")
     if isinstance(data, Dataset):
         if split_seed or merge_split or columns or text_fields:
             raise ArgumentError(
@@ -138,24 +152,38 @@ def read(
         # What could not be used is left out of it already.
         usable = tuple(problem for problem in data.problems if not problem.fatal)
         dataset = replace(data, root=folder or data.root, problems=usable)
+        if store is not None:
+            values = [in_store(store, value) if isinstance(value, str) else value for value in data.images.values]
+            dataset = replace(dataset, images=replace(dataset.images, values=values))
         where: Sequence[str] = [f"image {n}" for n in data.images.ids]
         textless = np.zeros(len(data.images), dtype=bool)
     else:
         try:
             roles, actual, changed = parse_columns(columns, text_fields), "", list[RowIssue]()
+            if not few:
+                begin()
             if isinstance(path, Path):
                 source, actual, changed = _open_source(path, folder, roles, form)
             elif isinstance(data, Source):
                 source = data
             else:
                 source = _source_of_records(records_of(data), folder, roles)
+            if store is not None:
+                source = replace(source, rows=rows_in_store(source.rows, store), whole=None)
             if not few:
-                source = source if folder is not None else _with_images_found(source)
+                source = source if images is not None else _with_images_found(source)
+                if unchanged is None:
+                    source = replace(source, rows=looked_up(source.rows, _asked_before))
                 if unchanged is not None:
                     unchanged.begin()
                     # Who passes over rows does not know which files no row names.
                     whole = None if unchanged.number else source.whole
                     source = replace(source, rows=unchanged.changed(source.rows, source.root), whole=whole)
+            if need_images:
+                # What is inside, the check and the vectors are of one download.
+                rows = fetched(source.rows, _address, most=LARGEST_FILE * most_pixels())
+                source = replace(source, rows=rows)
+            if not few:
                 source = replace(source, rows=_with_inside(source.rows))
                 if source.tables and need_images:
                     source = joined(source, embedded=embedded)
@@ -189,7 +217,7 @@ def read(
         dataset, image_problems, kept = _check_images(
             dataset,
             where,
-            folder is not None or few,
+            images is not None or few,
             setting=setting,
             verify=verify,
             progress=progress,
@@ -199,6 +227,8 @@ def read(
         said = set(problems)
         problems += [problem for problem in image_problems if problem not in said]
         problems += _nearly_alike(dataset)
+        if again := downloaded_again():
+            problems.append(RowIssue("downloads", again, fatal=False))
         where, textless = taken(where, kept), textless[kept]
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
@@ -217,6 +247,49 @@ def read(
     return replace(dataset, problems=tuple(problems))
 
 
+def _address(row: Row | RowIssue) -> str | None:
+    """The address of the image of a row; None for another image."""
+    return row.image if isinstance(row, Row) and isinstance(row.image, str) and is_address(row.image) else None
+
+
+def _asked_before(row: Row | RowIssue) -> str | None:
+    """The address of a row of which an earlier reading knows; it may have changed since."""
+    address = _address(row)
+    return address if address is not None and was_asked(address) else None
+
+
+def in_store(store: Path, image: str) -> str:
+    """The address of an image that a table names.
+
+    Args:
+        store: The folder that its relative paths start from, a place in a store.
+        image: A path, or an address.
+
+    Returns:
+        The address; a path that starts at the top of a disk stays.
+    """
+    is_whole = is_address(image) or os.path.isabs(image)  # noqa: PTH117 (30,000 paths)
+    return image if is_whole else f"{store}/{image}".replace("\\", "/")
+
+
+def rows_in_store(rows: Iterable[Row | RowIssue], store: Path) -> Iterator[Row | RowIssue]:
+    """The rows of a table whose relative paths start in a store; what lies there is listed once.
+
+    Args:
+        rows: The rows.
+        store: The folder, a place in a store; behind https each image is asked for by itself.
+
+    Yields:
+        The rows with addresses, and the ids that they have without.
+    """
+    if not is_https(str(store)):
+        list_store(store)
+    for row in rows:
+        if isinstance(row, Row) and isinstance(row.image, str):
+            row = replace(row, image=in_store(store, row.image), image_id=row.image_id or row.image)
+        yield row
+
+
 def _source_of_records(table: Records, images: Path | None, columns: Columns) -> Source:
     """The rows of a table in memory, as those of a table in a file."""
     tables = (Path(NAME),) if images is not None else ()
@@ -228,7 +301,8 @@ def _with_images_found(source: Source) -> Source:
     """The source with the folder `images` as its root where the images lie in that."""
     rows = iter(source.rows)
     head = list(islice(rows, 100))
-    first = [row.image for row in head if isinstance(row, Row) and isinstance(row.image, str)][:20]
+    named = (row.image for row in head if isinstance(row, Row) and isinstance(row.image, str))
+    first = [name for name in named if not is_address(name)][:20]
     root, inner = source.root, source.root / "images"
     if not any(image_exists(name, root) for name in first) and any(image_exists(name, inner) for name in first):
         root = inner
@@ -497,7 +571,7 @@ class _Files:
         Returns:
             Device and inode; the path itself where there is no such file.
         """
-        if "?offset=" in path:
+        if "?offset=" in path or is_address(path):
             return path
         whole = os.path.join(self.root, path)  # noqa: PTH118 (30,000 paths)
         folder, name = os.path.split(whole)
@@ -522,7 +596,7 @@ class _Files:
         Returns:
             Whether they are.
         """
-        if one == other or not (isinstance(one, str) and isinstance(other, str)):
+        if one == other or not (isinstance(one, str) and isinstance(other, str)) or is_address(one):
             return one == other
         spelt = (as_on_disk(path, self.root, self.folders) or path for path in (one, other))
         identities = {file_identity(str(self.root / path)) for path in spelt}
@@ -782,6 +856,8 @@ def _check_images(
     root, respelt = dataset.root, dict[int, str]()
     missing, folders = _missing(dataset, few=each), dict[str, dict[str, set[str]]]()
     for row, lost in list(missing.items()):
+        if is_address(lost):
+            continue
         if (spelt := as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
             respelt[row] = spelt
             del missing[row]
@@ -789,13 +865,18 @@ def _check_images(
         dataset = replace(dataset, images=replace(dataset.images, values=changed(dataset.images.values, respelt)))
     images, values = dataset.images, dataset.images.values
     if len(missing) == len(images) > 1 and not each:
-        first = (root / str(values[0])).absolute()
+        first = shown(str(joined_path(root, str(values[0])).absolute()))
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder ({setting})"
         whole = RowIssue(NONE_THERE, message, files=tuple(missing.values()))
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [whole], np.zeros(0, dtype=np.int64)
     folder = "or add the file" if named else f"add the file, or name the folder of the images ({setting})"
     advice = f"correct its path, {folder}"
-    reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
+    reasons = {
+        row: f"image '{shown(path)}' is not there; correct its address, or add it"
+        if is_address(path)
+        else f"image '{path}' is not in {root}; {advice}"
+        for row, path in missing.items()
+    }
     notes: list[RowIssue] = []
     pathless = [row for row, value in enumerate(values) if value is None]
     if len(pathless) < len(images):
@@ -860,9 +941,12 @@ def _keep_images(dataset: Dataset, keep: NDArray[np.bool_]) -> Dataset:
 def _missing(dataset: Dataset, *, few: bool) -> dict[int, str]:
     """The images whose file does not exist, and its path; listing each folder once is faster than a check per file."""
     listed = Folders(lambda entry: not entry.is_dir())
-    missing = {}
+    missing = dict[int, str]()
     root = os.fspath(dataset.root)
     for row, value in enumerate(dataset.images.values):
+        if isinstance(value, str) and is_address(value):
+            missing |= {} if image_exists(value, dataset.root) else {row: value}
+            continue
         if not isinstance(value, str) or "?offset=" in value or (few and image_exists(value, dataset.root)):
             continue
         folder, name = os.path.split(os.path.join(root, value))  # noqa: PTH118 (30,000 paths, once per image)
@@ -936,7 +1020,14 @@ def decoded_images(
 
     reasons, notes = {}, []
     chosen = cast(Sequence[int], rows)  # As numbers of Python they would take four times their memory.
-    answers = zip(map(int, rows), read_ahead(chosen, decode, workers=workers or os.cpu_count() or 1), strict=True)
+
+    def address(row: int) -> str | None:
+        value = items.values[int(row)]
+        return value if isinstance(value, str) and is_address(value) else None
+
+    # What was kept is not downloaded again.
+    there = fetched(chosen, address, most=LARGEST_FILE * most_pixels())
+    answers = zip(map(int, rows), read_ahead(there, decode, workers=workers or os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):
             reasons[row] = answer

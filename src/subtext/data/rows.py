@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.addresses import address_error, shown
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.objects import NAME
@@ -81,7 +82,7 @@ class Row:
 
     Attributes:
         where: Position of the row, for messages.
-        image: Path relative to the root, or bytes; None for an image with features only.
+        image: Path relative to the root, an address in a store, or bytes; None for an image with features only.
         image_id: Unique name of the image.
         texts: Its texts, none for an image without a text; None for a text with features only.
         text_ids: Their names, if the file has some.
@@ -522,7 +523,9 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
     if not valid(value):
         raise RowError("'image' is not valid Unicode; save the table as UTF-8, or rename the image")
     if _ADDRESS.match(value):
-        raise RowError(f"'image' is a URL, {value:.80}; images need to be on disk; download it first", f"{value:.80}")
+        if (reason := address_error(value)) is not None:
+            raise RowError(f"'image' is the address {shown(value):.80}; {reason}", f"{shown(value):.80}")
+        return value, None
     return posixpath.normpath(posixpath.join(folder, value)), None
 
 

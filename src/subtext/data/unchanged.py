@@ -19,9 +19,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.addresses import is_address
 from subtext.data.dataset import RowIssue
 from subtext.data.embedded import SIDECAR
-from subtext.data.image_files import file_stamp, image_digest
+from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
+from subtext.data.object_store import fetched, known_state, looked_up, release, was_asked
 from subtext.data.rows import Row
 from subtext.errors import DataError
 
@@ -71,9 +73,14 @@ def mark_of(rows: Iterable[Row], root: Path, sidecars: Collection[str] | None = 
             return ""
         parts.append((row.image, row.image_id, row.texts, row.text_ids, row.split, row.metadata))
         name = row.image
-    whole = os.path.join(root, name)  # noqa: PTH118 (a million paths)
+    there = is_address(name)
+    whole = name if there else os.path.join(root, name)  # noqa: PTH118 (a million paths)
     for stem in (whole, os.path.splitext(whole)[0]):  # noqa: PTH122
         for suffix in _SIDECARS:
+            if there:
+                # Those that the listing of a folder has.
+                parts += [(suffix, *state)] if (state := known_state(stem + suffix)) else []  # type: ignore[list-item]
+                continue
             if sidecars is not None and stem + suffix not in sidecars:
                 continue
             try:
@@ -198,6 +205,9 @@ class Unchanged:
             ReadAgain: If an image that was passed over is named again, or is another name of a file.
         """
         root, new = root.resolve(), array("Q")
+        rows = looked_up(rows, self._address)
+        if self.verify_files:
+            rows = fetched(rows, self._address, most=LARGEST_FILE * most_pixels())
         for number, unit in enumerate(_units(rows)):
             if isinstance(unit, RowIssue):
                 yield unit
@@ -207,8 +217,7 @@ class Unchanged:
                 raise ReadAgain
             mark = mark_of(unit, root, self._sidecars_in(unit[0], root)) if file is not None else ""
             if file is not None:
-                stamp = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns} {mark}"
-                identity = hash((file.st_dev, file.st_ino)) & 0xFFFFFFFFFFFFFFFF
+                stamp, identity = f"{file[0]} {mark}", file[1]
                 if place is not None and mark and self._is_stored(place, unit, stamp, root):
                     self._now[place] = 1
                     self._files.append(identity)
@@ -247,9 +256,15 @@ class Unchanged:
             return False
         try:
             # Copied, moved or given other rights: the same bytes have been decoded before.
-            return image_digest(value, root) != bytes(known["content"]).ljust(16, b"\0")
+            return not self._has_content(place=int(self._by_path[place]), value=value, root=root)
         except DataError:
             return True
+
+    def _has_content(self, place: int, value: str, root: Path) -> bool:
+        """Whether an image has the content that the index has of it; that of a store is needed no more then."""
+        same = image_digest(value, root) == bytes(self.images[place]["content"]).ljust(16, b"\0")
+        release([value] if same else [])
+        return same
 
     def _place(self, row: Row) -> int | None:
         name = row.image_id or row.image
@@ -261,6 +276,8 @@ class Unchanged:
 
     def _sidecars_in(self, row: Row, root: Path) -> set[str]:
         """The paths of the .xmp files in the folder of an image."""
+        if is_address(row.image):
+            return set()
         folder = os.path.dirname(os.path.join(root, str(row.image)))  # noqa: PTH118, PTH120
         if folder != self._sidecars[0]:
             try:
@@ -271,13 +288,26 @@ class Unchanged:
             self._sidecars = folder, found
         return self._sidecars[1]
 
-    def _file(self, row: Row, root: Path) -> os.stat_result | None:
+    def _file(self, row: Row, root: Path) -> tuple[str, int] | None:
+        """Size and times of the file of a row, and what its names have in common; None for no file."""
+        if is_address(row.image):
+            # Of an image that the index does not have, a download tells them.
+            stamp = file_stamp(str(row.image), root) if self._place(row) is not None else "new"
+            return (stamp, _hash(str(row.image))) if stamp else None
         if not isinstance(row.image, str) or "?offset=" in row.image:
             return None
         try:
-            return os.stat(os.path.join(root, row.image))  # noqa: PTH116, PTH118
+            file = os.stat(os.path.join(root, row.image))  # noqa: PTH116, PTH118
         except (OSError, ValueError):
             return None
+        stamp = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns}"
+        return stamp, hash((file.st_dev, file.st_ino)) & 0xFFFFFFFFFFFFFFFF
+
+    def _address(self, row: Row | RowIssue) -> str | None:
+        """The address of a row whose state is compared, or was asked for in an earlier reading."""
+        if not isinstance(row, Row) or not isinstance(row.image, str) or not is_address(row.image):
+            return None
+        return row.image if self._place(row) is not None or was_asked(row.image) else None
 
     def _is_stored(self, place: int, unit: list[Row], stamp: str, root: Path) -> bool:
         known, value = self.images[place], str(unit[0].image)
@@ -290,7 +320,7 @@ class Unchanged:
         if known["slow"] != _hash(_without_change(stamp)):
             return False
         try:
-            same = image_digest(value, root) == bytes(known["content"]).ljust(16, b"\0")
+            same = self._has_content(place, value, root)
         except DataError:
             return False
         if same and known["stamp"] != _hash(stamp):
@@ -298,7 +328,7 @@ class Unchanged:
         return same
 
     def _stored_path(self, value: str, root: Path) -> str:
-        if root == self.root:
+        if root == self.root or is_address(value):
             return value
         file = (root / value).resolve()
         return file.relative_to(self.root).as_posix() if file.is_relative_to(self.root) else str(file)

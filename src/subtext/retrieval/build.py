@@ -23,9 +23,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from subtext.data.addresses import is_address, joined_path
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import file_stamp, image_digest
+from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
+from subtext.data.object_store import fetched, look, release
 from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.unchanged import KnownImage, Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
@@ -413,6 +415,8 @@ class IndexPart(Chunk):
             32 hexadecimal digits.
         """
         items, digest = self.items, hashlib.blake2b(digest_size=16)
+        images = items.values if self.side == "images" else ()
+        look(value for value in images if isinstance(value, str) and is_address(value))
         about = (__version__, self.key, self.derived_key, items.ids, self.links, items.metadata, list(items.marks))
         digest.update(repr((*about, items.splits.tolist() if self.splits else ())).encode("utf-8", "surrogatepass"))
         for value in items.values:
@@ -634,6 +638,7 @@ class _Worker:
         # The renamed ones came first: back to the order of the items.
         order = np.argsort(np.argsort([name is None for name in former], kind="stable"))
         vectors = np.concatenate(parts)[order] if parts else None
+        release(chunk.items.values if side == "images" else ())
         added = [entries[row] for row in new]
         return EmbeddedChunk(added, vectors, amended, len(renamed), self._derived(side, added))
 
@@ -918,9 +923,9 @@ def stored_path(value: str, data_root: Path, index_root: Path) -> str:
         index_root: Folder that paths of the index start from.
 
     Returns:
-        A path relative to `index_root` if it lies inside, else an absolute one.
+        An address as it is; a path relative to `index_root` if it lies inside, else an absolute one.
     """
-    if data_root == index_root:
+    if data_root == index_root or is_address(value):
         return value
     file = (data_root / value).resolve()
     return file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
@@ -944,7 +949,7 @@ def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Pat
         row = stored.get(name)
         if row is None or not row.path or not row.stamp or not isinstance(value, str):
             continue  # Features may have been read of it, and no file.
-        files = (index_root / row.path).resolve(), (data_root / value).resolve()
+        files = joined_path(index_root, row.path).resolve(), joined_path(data_root, value).resolve()
         is_other = stored_path(value, data_root, index_root) != row.path and files[0] != files[1]
         if is_other and file_stamp(value, data_root) and image_digest(value, data_root) != row.content:
             taken.append((name, *files))
@@ -979,7 +984,17 @@ def _entries(
         digests = [digest.digest() for digest in hashes]
     data_root, index_root = data_root.resolve(), index_root.resolve()
     entries = []
-    for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
+
+    def changed(item: tuple[str, Any]) -> str | None:
+        """The address of an image that is read here."""
+        name, value = item
+        if side != "images" or digests is not None or not is_address(value):
+            return None
+        stored = None if verify_files else chunk.stored.get(name)
+        return None if stored is not None and _is_stored(stored, value, file_stamp(value, data_root)) else value
+
+    named = zip(items.ids, items.values, strict=True)
+    for row, (name, value) in enumerate(fetched(named, changed, most=LARGEST_FILE * most_pixels())):
         text = path = stamp = None
         content = b"" if digests is None else digests[row]
         if isinstance(value, str) and side == "texts":
@@ -1016,9 +1031,13 @@ def _all_metadata(pairs: Dataset) -> Iterator[tuple[Side, dict[str, Any]]]:
 def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:
     """The digest of an image, and its file's stamp; the stored digest where path, size and times are the same."""
     stamp = file_stamp(source, root)
-    if stored is not None and file_part(stored.stamp) == stamp and stored.path == path:
+    if stored is not None and _is_stored(stored, path, stamp):
         return stored.content, stamp
     return image_digest(source, root), stamp
+
+
+def _is_stored(stored: StoredRow, path: str, stamp: str) -> bool:
+    return file_part(stored.stamp) == stamp and stored.path == path
 
 
 def _digest(content: bytes) -> bytes:

@@ -20,8 +20,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.addresses import is_address
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.image_files import limit_pixels, most_pixels
+from subtext.data.object_store import release
 from subtext.data.read import decoded_images
 from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.text_helpers import install_hint
@@ -430,6 +432,7 @@ def _decoded(part: tuple[int, Items, Path]) -> dict[str, Any]:
     """What a worker finds of some images: those that cannot be decoded, or are not there, and notes."""
     _, items, root = part
     reasons, notes = decoded_images(items, root, np.arange(len(items)), None, workers=1)
+    release(items.values)  # Another worker may embed them.
     absent = [row for row in reasons if _is_absent(items.values[row], root)]
     return {"reasons": reasons, "notes": notes, "absent": absent, "machine": socket.gethostname()}
 
@@ -451,8 +454,9 @@ def require_seen(problem: DataError, values: Sequence[object], root: Path) -> No
 
 
 def _file(value: object, root: Path) -> str:
-    """The file that an image lies in; "" for none."""
-    return os.path.join(root, value.partition("?offset=")[0]) if isinstance(value, str) else ""  # noqa: PTH118
+    """The file that an image lies in; "" for none, and for an address, which every machine opens by itself."""
+    is_file = isinstance(value, str) and not is_address(value)
+    return os.path.join(root, str(value).partition("?offset=")[0]) if is_file else ""  # noqa: PTH118
 
 
 def _is_absent(value: object, root: Path) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.addresses import as_path, is_address, joined_path
 from subtext.data.features import FeatureInput
 from subtext.data.languages import foreign_note, is_foreign, language_of, said_language
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
@@ -766,7 +767,16 @@ class Index:
             RequirementError: If the model reads features, and there are none of this image.
         """
         spec = self.model.image.input_spec
-        if isinstance(image, str | Path) and self.feature_name(image) is None and not Path(image).expanduser().exists():
+        place = as_path(image) if isinstance(image, str | Path) else None
+        if is_address(place) and self.feature_name(image) is None:
+            from subtext.data.image_files import LARGEST_FILE, most_pixels
+            from subtext.data.object_store import content
+
+            address = image if isinstance(image, str) else str(place)
+            image = content(address, most=LARGEST_FILE * most_pixels(), keep=False)
+        elif (
+            isinstance(image, str | Path) and self.feature_name(image) is None and not Path(image).expanduser().exists()
+        ):
             features = spec.file if isinstance(spec, FeatureInput) else None
             names = "" if features is None else f", and {features.path} has no features of that name"
             raise DataError(f"a query image needs a file; {Path(image).expanduser().absolute()} does not exist{names}")
@@ -970,7 +980,7 @@ class Index:
             Hit(
                 item.id,
                 score,
-                item.path and str(root / item.path),
+                item.path and str(joined_path(root, item.path)),
                 item.captions,
                 item.metadata,
                 chance,

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from subtext.data.addresses import joined_path
 from subtext.errors import ArgumentError, RequirementError
 from subtext.retrieval.answer import WIDTH, WORDS_SHOWN
 from subtext.retrieval.condition import SUGGESTED, as_conditions, near_texts
@@ -369,7 +370,7 @@ def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
     paths = {name: path for name, path in unknown.items() if os.path.exists(path)}  # noqa: PTH110
     if paths and side == "images":
         rows = view.rows(side, keys=view.keys(side).tolist())
-        by_path = {str(root / row.path): row.id for row in rows if row.path is not None}
+        by_path = {str(joined_path(root, row.path)): row.id for row in rows if row.path is not None}
         ids |= {name: by_path[path] for name, path in paths.items() if path in by_path}
     return ids
 

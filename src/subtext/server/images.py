@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from subtext.data.atomic import write_file
 from subtext.data.config import DataConfig
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import Gap, picture_gap, read_bytes, stored_size
+from subtext.data.image_files import LARGEST_FILE, Gap, picture_gap, read_bytes, stored_size
 from subtext.data.read import read
-from subtext.errors import DataError, RequirementError
+from subtext.errors import DataError, RequirementError, StoreError
 from subtext.retrieval.build import WriteCounts, ingest
 from subtext.retrieval.neighbours import refresh
 from subtext.retrieval.stores.errors import IndexLockedError
@@ -49,8 +49,6 @@ NO_PICTURE: Mapping[Gap, str] = {
 """Why an image is not shown, and the option that mends it."""
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 SPLIT = "added"
-LARGEST_FILE = 4
-"""Bytes of a file that is read, for each pixel of the largest image: no file needs more of them."""
 LOCK_SECONDS = 3.0
 """Seconds that a change waits for another writer."""
 
@@ -126,6 +124,8 @@ class Thumbnails:
             data = read_bytes(path, root, within=self.roots)
         except DataError as problem:
             raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be shown") from problem
+        except StoreError as problem:
+            raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the store of this image cannot be reached now") from problem
         try:
             return self._decoder.thumbnail(data, size)
         except Refusal as refusal:

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from subtext.api.search import search
+from subtext.data.addresses import is_address, joined_path, shown as without_query
 from subtext.data.dates import read_date
 from subtext.errors import RequirementError
 from subtext.retrieval.answer import DateCounts, Level, as_sentence
@@ -388,12 +389,14 @@ class ItemOut(BaseModel):
         Returns:
             The item, without the folder of its file.
         """
-        path = None if item.path is None else Path(root, item.path)
+        path = None if item.path is None else joined_path(Path(root), item.path)
         image = None if path is None else item.id
         if side == "texts":
             image = next(iter(item.metadata.get("images", [])), None)
         shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, image_id=image)
-        if path is not None:
+        if is_address(path):
+            shown.file = without_query(str(item.path))
+        elif path is not None:
             # As it is written, "photos/../../secret.jpg" lies in the collection.
             place = Path(os.path.normpath(path))
             inside = place.is_relative_to(os.path.normpath(root))

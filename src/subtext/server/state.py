@@ -19,6 +19,7 @@ from PIL import Image
 
 from subtext.api.load import open_run
 from subtext.api.search import open_index
+from subtext.data.addresses import as_path, is_address
 from subtext.data.features import FeatureInput
 from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.report.progress import say
@@ -301,8 +302,10 @@ def image_roots(store: Store, home: Path | None, more: Sequence[str]) -> list[Pa
     added = [] if home is None else [home / ADDED]
     sources = [sources for sources, _ in recorded_sources(store)]
     own = [sources.images or sources.data for sources in sources if isinstance(sources.data, Path)]
+    own = [place for place in own if not is_address(place)]  # The one who serves an index names such places.
     folders = [Path(place) if Path(place).is_dir() else Path(place).parent for place in own]
-    return list(dict.fromkeys(map(Path.resolve, [Path(store.manifest.root), *folders, *added, *map(Path, more)])))
+    every = [Path(store.manifest.root), *folders, *added, *map(as_path, more)]
+    return list(dict.fromkeys(place.resolve() for place in every))
 
 
 def pictures_of(settings: Settings) -> dict[str, MissingPictures]:

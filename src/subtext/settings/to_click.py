@@ -14,13 +14,15 @@ from subtext.settings.values import shown, why_no_path, why_no_text
 
 _ADDRESSES = ("INDEX", "NEW", "BACKUP")
 """Metavars of paths that may be an address in a database, which stays as it was typed."""
+_PLACES = ("data", "images", "image", "image_folder")
+"""Settings that may name a place in an object store."""
 
 
 class PathType(click.Path):
     """Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there.
 
     Args:
-        address: Whether it may also be an address in a database, which stays text.
+        address: Whether it may also be an address in a database or a store, which stays text.
     """
 
     def __init__(self, *, address: bool = False) -> None:
@@ -91,7 +93,7 @@ def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
     if field.choices is not None:
         kind = click.Choice(list(field.choices))
     elif field.type is Path:
-        kind = PathType(address=field.metavar in _ADDRESSES)
+        kind = PathType(address=field.metavar in _ADDRESSES or field.name in _PLACES)
     elif field.type is str:
         kind = TEXT
     elif field.interval is not None and not of_recipe:

@@ -52,6 +52,7 @@ from subtext.api.options import (
     Pretrained,
     TextPrompt,
 )
+from subtext.data.addresses import as_path, is_address, is_https, joined_path
 from subtext.data.config import DataConfig
 from subtext.data.objects import Arrays, Rows
 from subtext.errors import (
@@ -61,6 +62,7 @@ from subtext.errors import (
     RequirementError,
     SearchIndexError,
     Setting,
+    StoreError,
     SubtextError,
 )
 from subtext.report.progress import each_once, meter, say, with_progress
@@ -531,8 +533,8 @@ def watch_index(
             with each_once(said) as notes:
                 say(f"not updated yet: {problem}")
             said |= notes
-        except (DataError, OutputError, SearchIndexError) as problem:
-            if not opened and not isinstance(problem, DataError):
+        except (DataError, StoreError, OutputError, SearchIndexError) as problem:
+            if not opened and not isinstance(problem, DataError | StoreError):
                 raise
             with each_once(said) as notes:
                 say(f"not updated: {problem}")
@@ -980,7 +982,7 @@ def _update(
             f"note: the record of job {', '.join(damaged)} is damaged, and the data that it names is unknown: items "
             "that are missing from the other data stay; `subtext index verify` says more"
         )
-    if keep_missing and any(Path(path).exists() for path in former):
+    if keep_missing and any(as_path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
     with store.writing("update") as writer:
         readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
@@ -1132,7 +1134,7 @@ def _changed_pairs(
     pairs = changed_dataset(
         found,
         root if work.sources.images is None else Path(work.sources.images),
-        {name: str(root / row.path) for name, row in stored.items() if row.path},
+        {name: str(joined_path(root, row.path)) for name, row in stored.items() if row.path},
         need_images=not by_features,
         verify=Unchanged(known, root, count=len(stored), verify_files=verify_files).is_other,
     )
@@ -1267,7 +1269,7 @@ def _steps(
     from subtext.data.readers import readers
     from subtext.retrieval.traces import ADDED, ROWS
 
-    recorded = [(earlier, split, Path(str(earlier.data)).resolve()) for earlier, split in recorded_sources(store)]
+    recorded = [(earlier, split, as_path(str(earlier.data)).resolve()) for earlier, split in recorded_sources(store)]
     uploads, data = Path(store.path).resolve() / ADDED, work.sources.data
     if (uploads / ROWS).is_file() and not (uploads / ROWS).stat().st_size:
         recorded = [known for known in recorded if known[2] != uploads]  # All of them were deleted again.
@@ -1324,24 +1326,31 @@ def _file_states(index: str | Path) -> bytes:
     """A digest of size and times of an index's data and images: what an update looks at."""
     from subtext.data.folders import iter_files
     from subtext.data.image_files import file_stamp, image_stamp
+    from subtext.data.object_store import begin, known_state, list_store, looked_up
     from subtext.data.readers.webdataset import shards
     from subtext.data.unchanged import file_part
     from subtext.retrieval.build import known_images
     from subtext.retrieval.stores.registry import open_store
 
+    begin()
     store = open_store(index)
     paths = [
         path for sources, _ in recorded_sources(store) for path in vars(sources).values() if isinstance(path, Path)
     ]
     states = hashlib.blake2b(digest_size=16)
     for path in dict.fromkeys(paths):
+        if is_address(path):
+            if not is_https(str(path)):
+                states.update(repr([(name, known_state(f"{path}/{name}")) for name in list_store(path)]).encode())
+            continue
         files = map(str, shards(path)) if not path.exists() else iter_files(path) if path.is_dir() else [str(path)]
         for name in files:
             # A file that is deleted since it was listed has no stamp.
             states.update(repr((os.path.join(path, name), image_stamp(name, path))).encode())  # noqa: PTH118
     root = Path(store.manifest.root)
     with store.reading() as view:
-        for image in known_images(view):  # Those that a table names may lie elsewhere.
+        # Those that a table names may lie elsewhere.
+        for image in looked_up(known_images(view), lambda image: image.path if is_address(image.path) else None):
             if image.path and image.stamp is not None:
                 now = file_stamp(image.path, root)
                 states.update(repr((image.id, now)).encode() if now != file_part(image.stamp) else b"")

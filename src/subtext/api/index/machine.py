@@ -139,7 +139,9 @@ def ocr_index(
     Raises:
         RequirementError: If RapidOCR is not installed, or the model of the index embeds no words.
     """
+    from subtext.data.addresses import is_address
     from subtext.data.image_files import open_image
+    from subtext.data.object_store import fetched, release
     from subtext.data.ocr import reader, text_in
     from subtext.retrieval.machine_texts import put_machine_texts
     from subtext.retrieval.stores.documents import READ_BY_OCR
@@ -159,13 +161,15 @@ def ocr_index(
     with store.writing("ocr") as writer, meter("reading", len(rows), quiet=quiet) as progress:
         for start in range(0, len(rows), _BLOCK):
             texts = dict[str, list[str]]()
-            for number, row in enumerate(rows[start : start + _BLOCK], start=start + 1):
+            block = fetched(rows[start : start + _BLOCK], lambda row: row.path if is_address(row.path) else None)
+            for number, row in enumerate(block, start=start + 1):
                 try:
                     text = text_in(open_image(str(row.path), root))
                     texts[row.id] = [text] if text else []
                     with_text += bool(text)
                 except DataError as problem:
                     unread.append(str(problem))
+                release([row.path])
                 progress(number)
             last = rows[min(start + _BLOCK, len(rows)) - 1].key
             added += put_machine_texts(writer, embedder, texts, "ocr")

@@ -73,10 +73,24 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
             if name in listing.aliases:
                 continue
             sidecar, notes = sidecars.of(name)
-            inside = partial(_inside, folder, name, sidecar, notes, columns)
+            inside = partial(fields_inside, folder, name, sidecar, notes, columns)
             # Of an image that an index has unchanged, nothing is read.
             yield Row(f"image {name}", name, None, [], metadata=dict(columns), inside=inside)
         unused += sidecars.unused()
+    yield from left_out(folder, unused, others)
+
+
+def left_out(folder: Path, unused: Sequence[str], others: Counter[str]) -> Iterator[RowIssue]:
+    """Say which files of a folder are no images.
+
+    Args:
+        folder: The folder, for messages.
+        unused: Sidecars of no image.
+        others: Suffix -> number of other files.
+
+    Yields:
+        Notes.
+    """
     if unused:
         what = f"{counted(len(unused), 'sidecar')} left out, for no image here has its name, first {unused[0]}"
         yield RowIssue(folder.name, what, fatal=False)
@@ -86,10 +100,21 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
         yield RowIssue(folder.name, note, fatal=False)
 
 
-def _inside(
+def fields_inside(
     folder: Path, name: str, sidecar: str | None, notes: Sequence[RowIssue], columns: Columns
 ) -> Iterator[Row | RowIssue]:
-    """The row of an image by what is written inside it."""
+    """Read the row of an image by what is written inside it.
+
+    Args:
+        folder: The folder.
+        name: Path of the image.
+        sidecar: Path of its .xmp file; None for none.
+        notes: On its sidecars.
+        columns: Role -> fields of `embedded`.
+
+    Yields:
+        Notes, and the row.
+    """
     try:
         fields, wrong = embedded_fields(folder / name, None if sidecar is None else folder / sidecar)
     except OSError as error:

@@ -1,0 +1,260 @@
+"""An index of images in an object store: built, updated, watched, searched by an address, and served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http import HTTPStatus
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import coloured_images
+import command
+import https_server
+import numpy as np
+import pytest
+import s3_server
+import served_index
+from PIL import Image
+
+import subtext
+from subtext.api.index.build import build_index, update_index, watch_index
+from subtext.data import object_store
+from subtext.data.read import read
+from subtext.errors import DataError, StoreError
+from subtext.retrieval.cluster import _decoded, require_seen
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.verification import verify
+
+NAMES = list(coloured_images.COLOURS)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return coloured_images.runs(tmp_path_factory.mktemp("runs"), "run") / "run"
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    with s3_server.served() as found:
+        yield {**found, "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+@pytest.fixture
+def bucket(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> s3_server.Bucket:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(object_store, "LOOKED", 0.0)
+    return s3_server.Bucket(environment["AWS_ENDPOINT_URL"])
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[https_server.Host]:
+    with https_server.served(tmp_path_factory.mktemp("host")) as found:
+        yield found
+
+
+def square(name: str, side: int = 40) -> bytes:
+    out = BytesIO()
+    Image.new("RGB", (side, side), coloured_images.COLOURS[name]).save(out, "PNG")
+    return out.getvalue()
+
+
+def build(index: Path, data: Any, run: Path, **options: Any) -> Any:
+    return build_index(index, data, run=run, quiet=True, text_encoder="none", **options)
+
+
+def update(index: Path, **options: Any) -> tuple[int, int, int]:
+    change = update_index(index, quiet=True, on_error="skip", **options)
+    assert verify(index) == []
+    return change.embedded, change.unchanged, change.deleted
+
+
+def vectors(index: Path) -> dict[str, bytes]:
+    with open_store(index).reading() as view:
+        return {
+            row.id: np.asarray(view.vectors_of("images", [row.id])).tobytes()
+            for row in view.items("images", view.keys("images"))
+        }
+
+
+def put(bucket: s3_server.Bucket, place: str, names: list[str]) -> list[str]:
+    found = [bucket.put(f"{place}/{name}.png", square(name)) for name in names]
+    bucket.asked()
+    return found
+
+
+def of(place: str, *names: str) -> list[str]:
+    return sorted(f"{method} {place}/{name}.png" for name in names for method in ("GET", "HEAD"))
+
+
+def test_folder_of_a_store_is_indexed_as_one_of_a_disk(bucket: s3_server.Bucket, run: Path, tmp_path: Path) -> None:
+    names, there, here = NAMES[:6], tmp_path / "there", tmp_path / "here"
+    put(bucket, "photos", names)
+    (tmp_path / "photos").mkdir()
+    for name in names:
+        (tmp_path / "photos" / f"{name}.png").write_bytes(square(name))
+    build(there, "s3://archive/photos", run)
+    # One listing, and one download of each image: what is inside, the check, the digest and the vector are of it.
+    assert bucket.asked() == sorted(["LIST", *of("photos", *names)])
+    build(here, tmp_path / "photos", run)
+    assert vectors(there) == vectors(here) and len(vectors(there)) == 6
+    assert update(there) == (0, 6, 0) and bucket.asked() == ["LIST"]
+    bucket.put("photos/red.png", square("pink", 50))
+    bucket.put("photos/new.png", square("cyan"))
+    bucket.delete("photos/blue.png")
+    bucket.asked()
+    assert update(there) == (2, 4, 1)
+    assert bucket.asked() == sorted(["LIST", *of("photos", "red", "new")])
+    assert update(there, verify_files=True) == (0, 6, 0)
+    every = [name for name in (*names, "new") if name != "blue"]
+    assert bucket.asked() == sorted(["LIST", *of("photos", *every)])
+    assert not any(f"s3://archive/photos/{name}.png" in object_store._kept for name in every)
+    (hit, *_) = subtext.search(there, image="s3://archive/photos/new.png", top=1).hits
+    assert (hit.id, hit.path) == ("new.png", "s3://archive/photos/new.png")
+
+
+def test_table_with_addresses_is_indexed_by_one_request_an_image(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path
+) -> None:
+    addresses = put(bucket, "single", NAMES[:4])
+    file, index = tmp_path / "table.csv", tmp_path / "index"
+    file.write_text("image,caption\n" + "".join(f"{address},of {address}\n" for address in addresses))
+    build(index, file, run)
+    assert bucket.asked() == of("single", *NAMES[:4])
+    assert update(index) == (0, 8, 0)
+    assert bucket.asked() == sorted(f"HEAD single/{name}.png" for name in NAMES[:4])
+    bucket.put("single/red.png", square("pink", 50))
+    bucket.asked()
+    assert update(index) == (1, 7, 0)
+    assert [line for line in bucket.asked() if line.startswith("GET")] == ["GET single/red.png"]
+    changes = tmp_path / "changes.jsonl"
+    put(bucket, "single", ["white"])
+    lines = [{"image": "s3://archive/single/white.png", "caption": "new"}, {"id": addresses[1], "deleted": True}]
+    changes.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert update(index, changes=changes) == (2, 0, 2)
+    assert [line for line in bucket.asked() if line.startswith("GET")] == ["GET single/white.png"]
+
+
+def test_update_deletes_nothing_where_a_store_cannot_be_used(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(bucket, "away", NAMES[:3])
+    index = tmp_path / "index"
+    build(index, "s3://archive/away", run)
+    bucket.post("gone")
+    with pytest.raises(StoreError, match="s3://archive needs to exist"):
+        update_index(index, quiet=True)
+    waits = list[float]()
+
+    def wait(_: float) -> None:
+        waits.append(0)
+        if len(waits) == 2:
+            bucket.post("back")
+            bucket.put("away/new.png", square("pink"))
+
+    assert watch_index(index, max_checks=4, wait=wait) == 4
+    said = capsys.readouterr().err
+    assert said.count("not updated: s3://archive needs to exist") == 1 and "1 item embedded" in said.replace(
+        "1 items", "1 item"
+    )
+    assert len(vectors(index)) == 4 and verify(index) == []
+    bucket.asked()
+    watch_index(index, max_checks=3, wait=lambda _: None, quiet=True)
+    assert bucket.asked() == ["LIST"] * 4  # Three checks, and the update that the first one makes.
+
+
+def test_build_that_loses_its_store_goes_on_later(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "lost", NAMES[:6])
+    monkeypatch.setattr("subtext.retrieval.build.CHUNK", 2)
+    monkeypatch.setattr(object_store, "THREADS", 1)
+    # Nothing is kept, so that the images are downloaded again when they are embedded.
+    monkeypatch.setattr(object_store, "_kept", object_store._Kept())
+    object_store._kept.limit = 0
+    index, put_in = tmp_path / "index", list[int]()
+
+    def gone(done: int, _: int) -> None:
+        put_in.append(done)
+        if len(put_in) == 8:
+            bucket.post("gone")
+
+    monkeypatch.setattr(object_store, "IN_FLIGHT", 1)
+    with pytest.raises(StoreError, match="needs to exist"):
+        build(index, "s3://archive/lost", run, progress=gone)
+    assert 0 < len(vectors(index)) < 6
+    bucket.post("back")
+    object_store._kept.limit = 2**20
+    assert build(index, "s3://archive/lost", run).embedded < 6
+    assert len(vectors(index)) == 6 and verify(index) == []
+
+
+def test_command_line_searches_by_an_address(
+    bucket: s3_server.Bucket, host: https_server.Host, run: Path, tmp_path: Path
+) -> None:
+    put(bucket, "line", NAMES[:3])
+    index = tmp_path / "index"
+    words = ["--run", run, "--text-encoder", "none", "--quiet"]
+    assert command.call("index", "build", index, "s3://archive/line", *words)
+    web = host.put("red.png", square("red"))
+    for address in ("s3://archive/line/red.png", f"{web}?width=40&path=a//b"):
+        found = json.loads(command.call("search", index, "--image", address, "--top", "1", "--json").output)
+        assert found["hits"][0]["id"] == "red.png" and found["hits"][0]["path"] == "s3://archive/line/red.png"
+    assert host.asked[-1] == "GET /red.png?width=40&path=a//b"
+    with pytest.raises(DataError, match=r"none\.png is not there"):
+        subtext.search(index, image="s3://archive/line/none.png")
+
+
+def test_server_shows_thumbnails_of_a_store(
+    bucket: s3_server.Bucket, host: https_server.Host, run: Path, tmp_path: Path
+) -> None:
+    (address,) = put(bucket, "shown", ["red"])
+    web, absent = host.put("blue.png", square("blue")), put(bucket, "shown", ["grey"])[0]
+    file, index = tmp_path / "table.jsonl", tmp_path / "index"
+    rows = [{"id": name, "image": image, "captions": [name]} for name, image in
+            (("store", address), ("web", f"{web}?key=word"), ("absent", absent))]  # fmt: skip
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    build(index, file, run)
+    bucket.delete("shown/grey.png")
+    bucket.asked()
+    host.asked.clear()
+    with served_index.client(index) as client:
+        shown = client.get("/thumbnail", params={"id": "store", "size": 96})
+        assert shown.status_code == HTTPStatus.OK
+        with Image.open(BytesIO(shown.content)) as picture:
+            assert np.abs(np.array(picture.convert("RGB"))[5, 5].astype(int) - coloured_images.COLOURS["red"]).max() < 9
+        assert client.get("/thumbnail", params={"id": "store", "size": 96}).content == shown.content
+        assert bucket.asked() == of("shown", "red")  # It is kept beside the index.
+        assert client.get("/thumbnail", params={"id": "absent"}).status_code == HTTPStatus.NOT_FOUND
+        # A host of this network is not asked, whatever an index says.
+        assert client.get("/thumbnail", params={"id": "web"}).status_code == HTTPStatus.NOT_FOUND and not host.asked
+        item = client.get("/item", params={"id": "web"}).json()
+        assert item["item"]["file"] == web and "word" not in json.dumps(item)
+        bucket.asked()
+        for name in (address, web, "s3://archive/shown/red.png"):
+            for question in ({"q": name}, {"like": name, "q": "a"}, {"image": name, "q": "a"}):
+                client.get("/search", params=question)
+            client.post("/search", json={"text": "a", "image": name})
+            client.post("/items", json={"image": name, "captions": ["a"]}, headers=served_index.WRITES)
+            client.get("/thumbnail", params={"id": name, "size": 96})
+        assert not bucket.asked() and not host.asked
+        bucket.post("gone")
+        assert (
+            client.get("/thumbnail", params={"id": "store", "size": 320}).status_code == HTTPStatus.SERVICE_UNAVAILABLE
+        )
+        bucket.post("back")
+
+
+def test_worker_of_a_cluster_opens_addresses_by_itself(bucket: s3_server.Bucket, tmp_path: Path) -> None:
+    put(bucket, "worker", NAMES[:3])
+    images = read("s3://archive/worker", verify=True).images
+    object_store.release(images.values)
+    bucket.delete("worker/blue.png")
+    object_store.look(images.values)
+    found = _decoded((0, images, tmp_path))
+    # A machine that does not see an image on a disk is named; an image that is gone from a store is only that image.
+    assert list(found["reasons"]) == [0] and "blue.png is not there" in found["reasons"][0] and not found["absent"]
+    require_seen(DataError("gone"), images.values, tmp_path)
+    assert not any(value in object_store._kept for value in images.values)
