@@ -299,8 +299,9 @@ def _believe(report: Mapping[str, Any]) -> list[str]:
     """What a reader may believe, in some ten lines; every verdict is the rule's."""
     icons = report.get(ICONS)
     lines = [line for task, part in _trained_tasks(report) if task.is_main for line in _on_main(task, part)]
-    photographs = [(task, part) for task, part in _trained_tasks(report) if task.set == OPENSTAX]
-    lines += [_on_photographs(task, part) for task, part in photographs if part["oracle"]["gap"] is not None]
+    judged = [(task, part) for task, part in _trained_tasks(report) if part["oracle"]["gap"] is not None]
+    lines += _elsewhere([(task, part) for task, part in judged if not task.is_main and task.set != OPENSTAX])
+    lines += _on_photographs([(task, part) for task, part in judged if task.set == OPENSTAX])
     if icons is not None:
         lines += [
             "* **The paper's own weights on icons**, all pairs, against a model without weights: DIVERSITY "
@@ -402,23 +403,50 @@ def _as_published(part: Mapping[str, Any], claimed: Sequence[Claim]) -> list[str
     ]
 
 
-def _on_photographs(task: Task, part: Mapping[str, Any]) -> str:
-    """What the photographs of OpenStax say, by one host."""
-    claimed, oracle = claims_of(task), part["oracle"]
-    pairs = [(score.upper(), f"{score} images 75", f"{score} images 75 permuted") for score in SCORES]
-    pairs.append(
-        ("losses within modalities, against neighbours drawn at random (ECCV 2020),", "within", "within random")
-    )
-    said = "; ".join(f"{name} {_claimed(part, row, control, claimed=claimed)}" for name, row, control in pairs)
-    if oracle["gap"] < LEAST_GAP:
-        said = f"That is under {LEAST_GAP:g} points: *nothing is concluded* from these pairs"
-    return (
-        f"* **Real photographs**, {part['pairs']['all']:,} of OpenStax's textbooks with the captions of their "
-        f"chapters, {title(task).partition(', ')[2]}. A caption is the more complementary, the less it shares with a "
-        "literal description of the image. Weights that know which third is the most complementary change these pairs "
-        f"by {oracle['gap']:+.1f} [{oracle['low']:+.1f}, {oracle['high']:+.1f}] against themselves permuted. "
-        f"{said}."
-    )
+def _elsewhere(found: Sequence[tuple[Task, Mapping[str, Any]]]) -> list[str]:
+    """What the weights of one modality gain by other hosts, and at other shares of abstract and right pairs."""
+    said = [
+        (f"{score.upper()}, {_lower(title(task))}", _claimed(part, *pair, claimed=claims_of(task)))
+        for task, part in found
+        for score in SCORES
+        if (pair := (f"{score} images 75", f"{score} images 75 permuted"))[0] in part["rows"]
+    ]
+    if not said:
+        return []
+    verdicts = [text.split("*")[1] for _, text in said]
+    held = [f" *Holds*: {name}: {text.partition(', ')[2]}." for name, text in said if text.startswith(f"*{HOLDS}*")]
+    return [
+        f"* **The same weights by other models and on other shares**, {counted(len(said), 'claim')}: "
+        f"{counts(verdicts)}.{''.join(held)}"
+    ]
+
+
+def _on_photographs(found: Sequence[tuple[Task, Mapping[str, Any]]]) -> list[str]:
+    """What the photographs of OpenStax say."""
+    if not found:
+        return []
+    said, few = [], []
+    for task, part in found:
+        oracle, host = part["oracle"], title(task).partition(", ")[2]
+        gap = f"{oracle['gap']:+.1f} [{oracle['low']:+.1f}, {oracle['high']:+.1f}] {host}"
+        if oracle["gap"] < LEAST_GAP:
+            few.append(gap)
+            continue
+        pairs = [(score.upper(), f"{score} images 75", f"{score} images 75 permuted") for score in SCORES]
+        within = "losses within modalities, against neighbours drawn at random (ECCV 2020),"
+        pairs.append((within, "within", "within random"))
+        own = claims_of(task)
+        verdicts = "; ".join(f"{name} {_claimed(part, row, control, claimed=own)}" for name, row, control in pairs)
+        said.append(f" They gain {gap}: {verdicts}.")
+    if few:
+        nothing = f"That is under {LEAST_GAP:g} points: *nothing is concluded* from these pairs"
+        said.append(f" They gain {' and '.join(few)}. {nothing}.")
+    return [
+        f"* **Real photographs**, {found[0][1]['pairs']['all']:,} of OpenStax's textbooks with the captions of their "
+        "chapters. A caption is the more complementary, the less it shares with a literal description of the image. "
+        "The check here are weights that know which third is the most complementary, against themselves permuted."
+        f"{''.join(said)}"
+    ]
 
 
 def page(report: Mapping[str, Any]) -> str:
