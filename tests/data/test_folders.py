@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from subtext.data.folders import list_folder
+from subtext.data.folders import survey
 from subtext.data.read import read
 from subtext.errors import DataError
 
@@ -79,7 +79,7 @@ def test_links_to_folders_inside_are_followed_once(tmp_path: Path) -> None:
     assert f"link 'out' leads out of the folder, to {tmp_path / 'elsewhere'}, and is not followed; add that" in said
     assert said.count("leads out") == 1
     shutil.rmtree(tmp_path / "elsewhere")
-    assert "out" not in list_folder(folder).outside, "a link that leads nowhere is no folder"
+    assert "out" not in survey(folder).outside, "a link that leads nowhere is no folder"
 
 
 def test_one_file_is_one_item(tmp_path: Path) -> None:

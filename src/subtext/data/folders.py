@@ -121,30 +121,16 @@ Refuse = Callable[[OSError], NoReturn]
 """Called for a sub-folder that cannot be read."""
 
 
-def list_folder(folder: Path, refuse: Refuse | None = None) -> Listing:
-    """List the files of a folder and its sub-folders, without what systems, editors and servers write there.
+def survey(folder: Path, refuse: Refuse | None = None) -> Listing:
+    """Look at a folder and its sub-folders, without what systems, editors and servers write there.
 
-    Each folder is listed once, whichever links lead to it. A link to a folder inside is followed where the folder is
-    not listed by its own path, as it is hidden; a link that leads out is not followed.
+    Each folder is looked at once, whichever links lead to it. A link to a folder inside is followed where the folder is
+    not found by its own path, as it is hidden; a link that leads out is not followed. No names of files are held, but 8
+    bytes of each image.
 
     Args:
         folder: The folder.
         refuse: Called for a sub-folder that cannot be read; None passes over it, which is enough to recognise a format.
-
-    Returns:
-        The files, and what is left out.
-    """
-    listing = survey(folder, refuse)
-    listing.files = list(chain.from_iterable(families(folder, listing, refuse)))
-    return listing
-
-
-def survey(folder: Path, refuse: Refuse | None = None) -> Listing:
-    """Look at a folder as `list_folder` does, and hold no names of its files: 8 bytes of each image.
-
-    Args:
-        folder: The folder.
-        refuse: As for `list_folder`.
 
     Returns:
         What is left out, and which images are further names of a file.
@@ -235,7 +221,7 @@ def families(folder: Path, listing: Listing, refuse: Refuse | None = None) -> It
     Args:
         folder: The folder.
         listing: That of `survey`.
-        refuse: As for `list_folder`.
+        refuse: As for `survey`.
 
     Yields:
         Paths of files of one sub-folder that have the same name up to its first point: a file and its sidecars.
@@ -465,11 +451,11 @@ def is_of_subtext(folder: str) -> bool:
 
 
 def iter_files(folder: Path, refuse: Refuse | None = None) -> Iterator[str]:
-    """Give the files of a folder and its sub-folders in the order of their paths; see `list_folder`.
+    """Give the files of a folder and its sub-folders in the order of their paths; see `survey`.
 
     Args:
         folder: The folder.
-        refuse: As for `list_folder`.
+        refuse: As for `survey`.
 
     Yields:
         The paths from the folder, with "/" between their parts.

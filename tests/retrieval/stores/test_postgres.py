@@ -28,7 +28,7 @@ from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.postgres import Address, Database, DatabaseConnection, GraphVectors, connect_index
-from subtext.retrieval.stores.registry import create_store, is_address, open_store, shown_address
+from subtext.retrieval.stores.registry import create_store, is_address, open_store
 from subtext.retrieval.stores.store import are_among, keys_after
 from subtext.retrieval.verification import damage, verify
 
@@ -747,7 +747,7 @@ def test_password_of_any_signs_is_in_no_message(password: str, capsys: pytest.Ca
         f"tape://u:{password}@h/db",
         f"s3://u:{password}@bucket/db",
     ):
-        told = [shown_address(address)]
+        told = []
         for use in (open_store, verify, lambda own: create_store(own, stored_items.manifest())):
             with pytest.raises(SubtextError) as problem:
                 use(address)

@@ -81,28 +81,6 @@ def take_apart(address: str) -> AddressParts | None:
     return None if found is None else AddressParts(*(part or "" for part in found.groups()))
 
 
-def shown_address(index: Path | str) -> str:
-    """An index as messages name it.
-
-    Args:
-        index: Folder or address of an index.
-
-    Returns:
-        The folder, or the address without anything secret; only its scheme where its parts cannot be told apart.
-
-    Example:
-        >>> shown_address("library"), shown_address("tape://me:pw@host/a"), shown_address("tape://me:p@w@host/a")
-        ('library', 'tape://me@host/a', 'tape://...')
-    """
-    scheme, is_address, _ = str(index).partition("://")
-    if mistyped := _MISTYPED.match(str(index)):
-        return f"{mistyped[1]}..."
-    if not is_address or scheme == "lance":
-        return str(index)
-    parts = take_apart(str(index))
-    return f"{scheme}://..." if parts is None else parts.shown
-
-
 def is_address(index: Path | str) -> bool:
     """Whether an index is named by an address, and not by a folder.
 
