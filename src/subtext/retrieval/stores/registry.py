@@ -9,7 +9,6 @@ from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode
 
 from subtext.errors import RequirementError
 from subtext.retrieval.manifest import Manifest
@@ -52,15 +51,6 @@ class AddressParts(NamedTuple):
     path: str
     query: str
 
-    @property
-    def shown(self) -> str:
-        """The address for messages: without a password, and of the query only the name and the socket's folder."""
-        kept = [
-            (key, value) for key, value in parse_qsl(self.query) if key == "index" or (key, value[:1]) == ("host", "/")
-        ]
-        query = f"?{urlencode(kept, safe='/')}" if kept else ""
-        return f"{self.scheme}://{f'{self.user}@' if self.user else ''}{self.host}{self.path}{query}"
-
 
 def take_apart(address: str) -> AddressParts | None:
     """The parts of an address of a server: what every message about an address begins with.
@@ -73,8 +63,8 @@ def take_apart(address: str) -> AddressParts | None:
         part of it may be shown.
 
     Example:
-        >>> take_apart("postgresql://me:secret@db:5433/archive?index=library").shown
-        'postgresql://me@db:5433/archive?index=library'
+        >>> take_apart("postgresql://me:secret@db:5433/archive?index=library").host
+        'db:5433'
         >>> take_apart("postgresql://me:se@cret@db/archive")
     """
     found = _ADDRESS.fullmatch(address)
