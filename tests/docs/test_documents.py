@@ -59,6 +59,7 @@ NOT_RUN = {
     "subtext index build s3:": "needs an object store; test_lance.py runs the same on a made one",
     "subtext search s3:": "needs an object store; test_lance.py runs the same on a made one",
     "subtext index compact s3:": "needs an object store; test_lance.py runs the same on a made one",
+    "subtext index info s3:": "needs an object store; test_lance.py asks a made one",
     "subtext export runs/first --onnx ": "needs a process of its own and ten seconds; test_export.py runs it (slow)",
     "subtext index build 'postgresql:": "needs PostgreSQL; tests/retrieval/stores/test_postgres.py runs it",
     "subtext search 'postgresql:": "needs PostgreSQL; tests/retrieval/stores/test_postgres.py runs it",

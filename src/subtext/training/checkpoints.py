@@ -175,17 +175,19 @@ class TrainState:
     figures: dict[str, float] = field(default_factory=dict)
     banks: BankSet = field(default_factory=BankSet)
 
-    def weights(self, *, changing: bool) -> dict[str, Tensor]:
-        """The model's weights that change, or those that never do.
+    def weights(self, *, changing: bool, keep: bool = True) -> dict[str, Tensor]:
+        """The model's weights that change, or those that never do; every process asks for them.
 
         Args:
             changing: Which of the two.
+            keep: Whether this process wants them; see `processes.whole`.
 
         Returns:
-            Name -> tensor, not copied; whole, so that every process asks for them where towers are divided.
+            Name -> tensor, not copied unless it was divided.
         """
         state = self.model.state_dict()
-        return {name: whole(value) for name, value in state.items() if (name in self.changing) == changing}
+        chosen = {name: value for name, value in state.items() if (name in self.changing) == changing}
+        return whole(chosen, keep=keep)
 
     def mean_loss(self) -> float:
         """The loss of the epoch so far.
@@ -195,16 +197,17 @@ class TrainState:
         """
         return float(self.totals[0] / self.totals[-1])
 
-    def snapshot(self, log_length: int) -> Snapshot:
+    def snapshot(self, log_length: int, *, keep: bool = True) -> Snapshot:
         """The content of a checkpoint.
 
         Args:
             log_length: Length of log.jsonl in bytes.
+            keep: Whether this process wants the tensors; see `processes.whole`.
 
         Returns:
             The snapshot; its tensors are not copied. Every process asks for it where towers are divided.
         """
-        tensors, plain = pack(self.optimiser)
+        tensors, plain = pack(self.optimiser, keep=keep)
         state: dict[str, Any] = {
             "epoch": self.epoch,
             "offset": self.offset,
@@ -219,9 +222,8 @@ class TrainState:
             "scaler": self.scaler.state_dict(),
             "log": log_length,
         }
-        kinds = {"weights": self.weights(changing=True), "optimiser": tensors}
-        average = {name: whole(value) for name, value in self.average.tensors.items()}
-        kinds |= {"average": average, "kept": self.kept, **self.banks.tensors()}
+        kinds = {"weights": self.weights(changing=True, keep=keep), "optimiser": tensors}
+        kinds |= {"average": whole(self.average.tensors, keep=keep), "kept": self.kept, **self.banks.tensors()}
         return Snapshot(
             step=self.step, tensors={kind: tensors for kind, tensors in kinds.items() if tensors}, state=state
         )

@@ -534,7 +534,7 @@ class Trainer:
         """
         self.check_finite()
         if journal is not None or self.options.shard_weights:
-            snapshot = self.state.snapshot(0 if journal is None else journal.flush())
+            snapshot = self.state.snapshot(0 if journal is None else journal.flush(), keep=journal is not None)
             if journal is not None:
                 write_snapshot(self.folder.path, snapshot, keep=self.options.keep_checkpoints)
         self.processes.wait()

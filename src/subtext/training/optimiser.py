@@ -231,11 +231,12 @@ def set_lr(optimiser: Optimizer, lr: float) -> None:
         group["lr"] = lr * group["factor"]
 
 
-def pack(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def pack(optimiser: Optimizer, *, keep: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The optimiser's state, for a checkpoint.
 
     Args:
         optimiser: Any.
+        keep: Whether this process wants the tensors; see `processes.whole`.
 
     Returns:
         Tensors named "weight/field", whole, and the plain rest.
@@ -244,11 +245,8 @@ def pack(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     plain: dict[str, Any] = {}
     for weight, state in optimiser.state_dict()["state"].items():
         for name, value in state.items():
-            if isinstance(value, Tensor):
-                tensors[f"{weight}/{name}"] = whole(value)
-            else:
-                plain[f"{weight}/{name}"] = value
-    return tensors, plain
+            (tensors if isinstance(value, Tensor) else plain)[f"{weight}/{name}"] = value
+    return whole(tensors, keep=keep), plain
 
 
 def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:

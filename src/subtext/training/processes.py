@@ -13,7 +13,7 @@ half-way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
@@ -235,16 +235,24 @@ class Processes:
         return Embeddings.cat([Embeddings(**tensors_of_rank) for tensors_of_rank in others]), other_groups
 
 
-def whole(value: Tensor) -> Tensor:
-    """The whole of a tensor that may be divided; every process asks for the same ones in the same order.
+def whole(tensors: Mapping[str, Tensor], *, keep: bool = True) -> dict[str, Tensor]:
+    """Tensors that may be divided, whole; every process asks for the same ones in the same order.
+
+    One at a time is gathered on the device.
 
     Args:
-        value: Any tensor.
+        tensors: By name.
+        keep: Whether this process wants them; it helps the others in any case.
 
     Returns:
-        The tensor itself where it is whole.
+        Name -> the tensor itself, or on the CPU what was divided; empty for a process that wants none.
     """
-    return value.full_tensor() if isinstance(value, DTensor) else value
+    found: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        gathered = value.full_tensor().cpu() if isinstance(value, DTensor) else value
+        if keep:
+            found[name] = gathered
+    return found
 
 
 def divided_like(value: Tensor, like: Tensor) -> Tensor:

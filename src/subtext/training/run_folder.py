@@ -390,7 +390,7 @@ class RunFolder:
         Args:
             complete: With those that never learn, which otherwise are in a file of their own.
         """
-        best, weights = self._state.kept, self._state.weights(changing=True)
+        best, weights = self._state.kept, self._state.weights(changing=True, keep=self._first)
         weights = {name: best.get(name, value) for name, value in weights.items()}
         weights |= self._frozen() if complete else {}
         if self._first:
@@ -399,13 +399,14 @@ class RunFolder:
     def _frozen(self) -> dict[str, Tensor]:
         """The weights that never learn, but those that an installed package holds."""
         installed = getattr(self._state.model, "installed", {})
-        return {name: it for name, it in self._state.weights(changing=False).items() if name not in installed}
+        weights = self._state.weights(changing=False, keep=self._first)
+        return {name: it for name, it in weights.items() if name not in installed}
 
     def write_epoch(self) -> None:
         """Write the model of the epoch that has just ended as a run of its own."""
         state = self._state
         with state.average.applied():
-            weights = state.weights(changing=True) | self._frozen()
+            weights = state.weights(changing=True, keep=self._first) | self._frozen()
             if not self._first:
                 return
             folder = self.path / EPOCHS / str(state.epoch)

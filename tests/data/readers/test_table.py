@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from subtext.data.dataset import RowIssue
-from subtext.data.readers import images, readers, table
+from subtext.data.readers import images, readers, store, table
 from subtext.data.rows import Row
 from subtext.errors import DataError
 
@@ -66,8 +66,8 @@ def test_images_of_no_row_are_told_where_the_folder_is_that_of_the_table_alone(t
 
 
 def test_tables_are_tried_after_other_formats_and_before_images(tmp_path: Path) -> None:
-    others = [reader.PRIORITY for reader in readers() if reader not in (table, images)]
-    assert images.PRIORITY < table.PRIORITY < min(others)
+    others = [reader.PRIORITY for reader in readers() if reader not in (table, images, store)]
+    assert store.PRIORITY < images.PRIORITY < table.PRIORITY < min(others)
     (tmp_path / "a.csv").touch()
     (tmp_path / "a.png").touch()
     assert [reader for reader in readers() if reader.recognises(tmp_path)] == [table]

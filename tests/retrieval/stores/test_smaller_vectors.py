@@ -156,6 +156,26 @@ def test_a_recall_is_kept_and_reached(address_of: Callable[[str], str], numbers:
     open_store(address).remove()
 
 
+def test_what_was_chosen_for_a_lower_recall_is_not_searched(address_of: Callable[[str], str], store_kind: str) -> None:
+    """As where a compaction for a higher one was killed."""
+    address = address_of("raised")
+    filled(address, stored_items.manifest(60), pictures=300).close()
+    compact_index(address, recall=0.5)
+    store = open_store(address)
+    with store.writing("compact") as writer:
+        writer.change_manifest(replace(writer.manifest, recall=0.9999))
+    store = open_store(address)
+    with store.reading() as view:
+        for mine, exact in zip(
+            view.nearest("images", QUERIES, top=10), view.nearest("images", QUERIES, top=10, exact=True), strict=True
+        ):
+            np.testing.assert_array_equal(mine.keys, exact.keys)
+    if store_kind == "folder":
+        assert "lists were chosen for a recall of 0.5, and 0.9999 is asked" in str(subtext.index_info(address))
+    store.close()
+    open_store(address).remove()
+
+
 def test_numbers_set_by_hand_are_kept_and_checked(address_of: Callable[[str], str], store_kind: str) -> None:
     address = address_of("hand")
     filled(address, stored_items.manifest(60), pictures=300).close()

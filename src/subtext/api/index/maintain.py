@@ -379,6 +379,11 @@ def _set_by_hand(store: Store, text: str) -> dict[str, int]:
                 f"by_hand takes {known or 'nothing, as this store has m and ef_search in its address'}; it got {part!r}"
             )
         numbers[name] = number
+    if "bits" in numbers and store.manifest.width % 8:
+        raise ArgumentError(
+            f"by_hand takes bits where vectors have a multiple of 8 numbers; those of {store.path} have "
+            f"{store.manifest.width}; leave bits out"
+        )
     return numbers
 
 

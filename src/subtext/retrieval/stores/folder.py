@@ -527,7 +527,12 @@ class FolderView(StatementView):
         }
         sides = [(space, self.sides[space]) for space in self.manifest.spaces]
         exact = {
-            space: _too_many(own["probes"], len(table.lists.centroids))
+            space: (
+                _too_many(own["probes"], len(table.lists.centroids))
+                if _finds_enough(own, self.manifest)
+                else f"every vector is compared: lists were chosen for a recall of {own['wanted']['recall']:g}, and "
+                f"{self.manifest.recall:g} is asked; compact the index"
+            )
             for space, own in lists.items()
             if (table := self.sides[space]).lists is not None and not table.lists.is_worth
         }
@@ -1645,6 +1650,11 @@ class Folder(Store):
             self._thread.mine = None
 
 
+def _finds_enough(lists: Mapping[str, Any], manifest: Manifest) -> bool:
+    """Whether lists were chosen for the recall that is asked now, or by hand."""
+    return bool(manifest.by_hand) or lists["wanted"]["recall"] >= manifest.recall
+
+
 def _too_many(probes: int, lists: int) -> str:
     """Why lists are not used."""
     return f"every vector is compared: a query would search {probes:,} of {lists:,} lists, which takes longer"
@@ -1670,8 +1680,13 @@ def _segment_table(
             "SELECT name, row_count, lists, checksums FROM segments WHERE side = ? ORDER BY number", number
         )
     ]
-    for name, probes, sums in tables.run("SELECT name, probes, checksums FROM lists WHERE side = ?", number):
+    for name, probes, facts, sums in tables.run(
+        "SELECT name, probes, recalls, checksums FROM lists WHERE side = ?", number
+    ):
         lists = before.lists if before is not None else None
+        if not _finds_enough(stored_object(facts, "lists"), manifest):
+            # More was asked since, and the compaction that chooses lists for it did not end: all are searched.
+            probes = stored_object(facts, "lists")["lists"]
         if lists is None or (lists.name, lists.sums, lists.probes) != (name, sums, probes):
             if not inside(store, name).is_dir():
                 raise FileNotFoundError(f"{store / name} is gone")

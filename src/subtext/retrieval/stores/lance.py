@@ -692,7 +692,11 @@ class LanceVectors:
             return self._matrix().nearest(queries, top=top, among=among, exact=True)
         possible = self.count if among is None else len(among)
         lists = self.tables.lists.get(self.side)
-        if exact or lists is None or possible <= self.store.manifest.exact_up_to:
+        manifest = self.store.manifest
+        if exact or lists is None or possible <= manifest.exact_up_to:
+            return self.compared(queries, top, among)
+        if min(lists["recall"].values()) < manifest.recall and not manifest.by_hand:
+            # More was asked since, and the compaction that chooses lists for it did not end.
             return self.compared(queries, top, among)
         search = ListSearch(**{own.name: lists[own.name] for own in fields(ListSearch)})
         hits = self.searched(queries, top, search, among)
