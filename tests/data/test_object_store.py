@@ -251,8 +251,6 @@ def test_kept_images_give_their_room_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_items_keep_their_order_while_threads_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
     held = list[int]()
 
     def slow(address: str, most: int | None) -> None:
