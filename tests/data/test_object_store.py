@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import https_server
 import pytest
@@ -16,7 +18,7 @@ from PIL import Image
 from subtext.data import object_store, web_images
 from subtext.data.addresses import StoreFolder, address_error, as_path, is_address
 from subtext.data.config import DataConfig
-from subtext.data.image_files import image_digest, open_image, read_bytes
+from subtext.data.image_files import _is_within, image_digest, open_image, read_bytes
 from subtext.data.read import UnusableData, read
 from subtext.errors import ArgumentError, DataError, StoreError
 
@@ -249,8 +251,6 @@ def test_kept_images_give_their_room_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_items_keep_their_order_while_threads_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
     held = list[int]()
 
     def slow(address: str, most: int | None) -> None:
@@ -316,6 +316,102 @@ def test_public_host_leads_to_no_private_one(host: https_server.Host, monkeypatc
             object_store.content(address, keep=False, public=public)
         assert host.asked in ([], ["GET /lead"])
     assert object_store.content(host.at("inside.png", "127.0.0.2"), keep=False, public=True) == picture(1)
+
+
+def test_host_with_public_and_private_places_counts_as_the_stricter_of_both(
+    host: https_server.Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = web_images.socket.getaddrinfo
+
+    def mixed(name: str, *rest: Any, **options: Any) -> list[Any]:
+        names = ("127.0.0.2", "127.0.0.1") if name == "127.0.0.2" else (name,)
+        return [place for one in names for place in resolve(one, *rest, **options)]
+
+    monkeypatch.setattr(web_images, "_is_public", lambda place: place == "127.0.0.2")
+    monkeypatch.setattr(web_images.socket, "getaddrinfo", mixed)
+    image = host.put("mixed.png", picture(1))
+    host.put("lead-in", b"", status=302, Location=image)
+    assert object_store.content(host.at("mixed.png", "127.0.0.2"), keep=False) == picture(1)
+    for path, public in (("lead-in", False), ("mixed.png", True)):
+        with pytest.raises(DataError, match="a host of a private network"):
+            object_store.content(host.at(path, "127.0.0.2"), keep=False, public=public)
+
+
+def test_redirection_names_the_host_that_it_leads_to(host: https_server.Host) -> None:
+    host.put("named.png", picture(1))
+    host.put("other", b"", status=302, Location=host.at("named.png", "127.0.0.2"))
+    host.named.clear()
+    assert object_store.content(host.at("other"), keep=False) == picture(1)
+    assert host.named == [f"127.0.0.1:{host.port}", f"127.0.0.2:{host.port}"]
+
+
+def test_proxy_hides_no_private_host(host: https_server.Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_images, "_is_public", lambda place: place == "127.0.0.2")
+    monkeypatch.setattr(web_images, "_silent", {})
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "")
+    web_images._opener.cache_clear()
+    try:
+        image = host.put("proxied.png", picture(1))
+        with pytest.raises(DataError, match="a host of a private network"):
+            object_store.content(image, keep=False, public=True)
+        assert object_store.content(host.at("proxied.png", "127.0.0.2"), keep=False, public=True) == picture(1)
+        with pytest.raises(DataError, match="refused"):  # The data names it: the proxy is asked, and is not there.
+            object_store.content(image, keep=False)
+    finally:
+        web_images._opener.cache_clear()
+    about = web_images._Request(image)
+    about.public = True  # As where a public host leads.
+    connection = web_images._Connection("127.0.0.1", port=9, about=about)
+    connection.set_tunnel("127.0.0.1", 443)
+    with pytest.raises(web_images._PrivateError):
+        connection.connect()
+
+
+def test_host_that_sends_little_at_a_time_holds_no_room(
+    host: https_server.Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_images, "_silent", {})
+    monkeypatch.setattr(web_images, "WHOLE", 0.3)
+    slow = host.put("slow.png", picture(1), Drip="0.05")
+    begun = time.monotonic()
+    with pytest.raises(DataError, match=r"its host took more than 0\.3 seconds"):
+        object_store.content(slow, keep=False)
+    assert time.monotonic() - begun < 0.05 * len(picture(1)) / 2 and not object_store._room._taken
+    assert object_store.content(host.put("fast.png", picture(2)), keep=False) == picture(2)
+
+
+def test_answer_ends_the_silence_of_a_host(host: https_server.Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"127.0.0.1:{host.port}"
+    monkeypatch.setattr(web_images, "_silent", {name: (web_images.SILENT - 1, time.monotonic())})
+    with pytest.raises(DataError, match="is not there"):
+        object_store.content(host.at("nothing.png"), keep=False)
+    assert name not in web_images._silent
+
+
+def test_error_of_a_store_shows_no_signature() -> None:
+    problem = OSError("GET 'https://box.blob.core.windows.net/a?sv=2024&sig=word%3D' failed: 500 Server busy?sig=word")
+    said = str(object_store._unusable("az://box/a.png", problem))
+    assert "sig" not in said and "word" not in said and "failed: 500 Server busy" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("a.png", True),
+        ("in/..a.png?name=/../b", True),
+        ("../b.png", False),
+        ("./a.png", False),
+        ("%2e%2E/b.png", False),
+        (".%2e%2fb.png", False),
+        ("%252e%252e/b.png", False),
+        ("..;x/b.png", False),
+        ("..\\b.png", False),
+        ("..?a", False),
+    ],
+)
+def test_address_with_dots_lies_below_no_named_folder(path: str, inside: bool) -> None:
+    assert _is_within(f"https://host.org/photos/{path}", [as_path("https://host.org/photos")]) == inside
 
 
 def test_server_asks_a_private_host_only_where_its_operator_names_it(host: https_server.Host) -> None:

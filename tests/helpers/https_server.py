@@ -6,8 +6,9 @@ import datetime
 import ipaddress
 import ssl
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ class Host:
     Attributes:
         pages: Path -> status, head, and body of the answer.
         asked: Method and path of each request.
+        named: The host that each request names.
         port: Of the server.
     """
 
     def __init__(self) -> None:
         self.pages: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self.asked: list[str] = []
+        self.named: list[str] = []
         self.port = 0
 
     def at(self, path: str, host: str = "127.0.0.1") -> str:
@@ -47,6 +50,7 @@ def served(folder: Path) -> Iterator[Host]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             host.asked.append(f"{self.command} {self.path}")
+            host.named.append(self.headers["Host"])
             status, head, body = host.pages.get(self.path.partition("?")[0], (404, {}, b""))
             if self.command == "HEAD" and "No-Head" in head:
                 status, body = 405, b""
@@ -54,7 +58,12 @@ def served(folder: Path) -> Iterator[Host]:
             for name, value in {"Content-Length": str(len(body)), **head}.items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command == "GET":
+            if self.command == "GET" and "Drip" in head:
+                with suppress(OSError):  # Whoever asked may not wait for the end.
+                    for byte in body:
+                        self.wfile.write(bytes([byte]))
+                        time.sleep(float(head["Drip"]))
+            elif self.command == "GET":
                 self.wfile.write(body)
 
         do_HEAD = do_GET

@@ -18,6 +18,7 @@ from functools import lru_cache
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +155,12 @@ def read_bytes(source: str | Path | bytes, root: Path, *, within: Sequence[Path]
 
 
 def _is_within(address: str, within: Sequence[Path]) -> bool:
+    path = re.split(r"[?#]", address)[0]
+    while path != (decoded := unquote(path)):
+        path = decoded
+    # A host may resolve such parts, and some leave out what follows a semicolon.
+    if any(part.partition(";")[0] in (".", "..") for part in re.split(r"[/\\]", path)):
+        return False
     return any(is_address(folder) and f"{address}/".startswith(f"{folder}/") for folder in within)
 
 

@@ -645,7 +645,9 @@ def _require_bucket(address: str) -> None:
 def _unusable(address: str, problem: Exception) -> StoreError:
     """The error of a store that cannot be used now."""
     scheme, rest = address[:2].lower(), address.partition("://")[2]
-    name, text = f"{scheme}://{rest.partition('/')[0]}", " ".join(str(problem).split())
+    # The query of a request may have a signature that gives access.
+    said = re.sub(r"\?[^\s'\"]*", "", str(problem))
+    name, text = f"{scheme}://{rest.partition('/')[0]}", " ".join(said.split())
     reason = re.sub(r"^.*?operation: |\(Request ID.*?\)|;? ?Details:.*$| ?Detail: .*$", "", text).strip(" .:")[:200]
     if _NO_BUCKET.search(text):
         return StoreError(f"{name} needs to exist; there is no such bucket, or these credentials do not see it")

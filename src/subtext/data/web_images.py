@@ -31,6 +31,8 @@ from subtext.errors import DataError
 
 ANSWER = 30
 """Seconds in which a host has to go on with an answer."""
+WHOLE = 300.0
+"""Seconds that are spent, in all, on waiting for what a host sends."""
 UNSAID = 2**24
 """Bytes that an image is taken to have where its host does not say how many."""
 REDIRECTIONS = 5
@@ -122,13 +124,13 @@ class _Connection(HTTPSConnection):
         self._about = about
 
     def connect(self) -> None:
-        if self._tunnel_host:  # type: ignore[attr-defined]
-            super().connect()  # The proxy decides where it leads.
+        tunnel: str | None = self._tunnel_host  # type: ignore[attr-defined]
+        if tunnel:
+            self._require_public(_numeric(tunnel))  # The proxy decides where a name leads.
+            super().connect()
             return
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        self._about.was_public = all(_is_public(str(place[4][0])) for place in found)
-        if self._about.public and not self._about.was_public:
-            raise _PrivateError
+        self._require_public(found)
         failed: OSError | None = None
         for place in found:
             try:
@@ -143,6 +145,36 @@ class _Connection(HTTPSConnection):
                 raise
             return
         raise failed or OSError("its name leads nowhere")
+
+    def _require_public(self, found: list[Any]) -> None:
+        """Require public places where they are needed. One public place among private ones makes a host public."""
+        public = [_is_public(str(place[4][0])) for place in found]
+        self._about.was_public = any(public) or not public
+        if self._about.public and not all(public):
+            raise _PrivateError
+
+
+def _numeric(host: str) -> list[Any]:
+    """The place of an address in numbers; none for a name, which is not looked up."""
+    try:
+        return socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except OSError:
+        return []
+
+
+class _Socket(ssl.SSLSocket):
+    """Bounds the time that a host takes in all: one that sends a little at a time would hold the room of others."""
+
+    _waited = 0.0
+
+    def recv_into(self, *args: Any, **options: Any) -> int:
+        if self._waited > WHOLE:
+            raise OSError(f"its host took more than {WHOLE:g} seconds to send it")
+        begun = time.monotonic()
+        try:
+            return super().recv_into(*args, **options)
+        finally:
+            self._waited += time.monotonic() - begun
 
 
 def _is_public(host: str) -> bool:
@@ -165,7 +197,9 @@ class _Handler(HTTPSHandler):
 
 @lru_cache(1)
 def _trusted() -> ssl.SSLContext:
-    return ssl.create_default_context()
+    context = ssl.create_default_context()
+    context.sslsocket_class = _Socket
+    return context
 
 
 class _Redirects(HTTPRedirectHandler):
@@ -181,15 +215,22 @@ class _Redirects(HTTPRedirectHandler):
         if not is_https(newurl):
             fp.close()
             raise URLError("it leads to an address that is not https")
-        made = _Request(newurl, headers=dict(req.header_items()), method=req.get_method())
+        # The other headers, such as Host, are of the host that was asked.
+        made = _Request(newurl, headers=dict(req.headers), method=req.get_method())
         made.public = req.public or req.was_public
         return made
 
 
-@lru_cache(1)
-def _opener() -> OpenerDirector:
+@lru_cache(2)
+def _opener(*, proxy: bool) -> OpenerDirector:
     opener = OpenerDirector()
-    for handler in (ProxyHandler(), _Handler(), _Redirects(), HTTPErrorProcessor(), HTTPDefaultErrorHandler()):
+    for handler in (
+        ProxyHandler(None if proxy else {}),
+        _Handler(),
+        _Redirects(),
+        HTTPErrorProcessor(),
+        HTTPDefaultErrorHandler(),
+    ):
         opener.add_handler(handler)
     return opener
 
@@ -215,11 +256,13 @@ def _answer(address: str, *, method: str = "GET", public: bool = False, part: st
         request.add_header("Range", part)
     request.public = public
     try:
-        with _opener().open(request, timeout=ANSWER) as answer:
+        # Behind a proxy, nobody here sees where a name leads.
+        with _opener(proxy=not public).open(request, timeout=ANSWER) as answer:
             _silent.pop(host, None)
             yield answer
     except HTTPError as problem:
         problem.close()
+        _silent.pop(host, None)
         if problem.code in (404, 410):
             raise absent(address) from problem
         raise _RefusedError(f"image {name} is refused by its host: {problem.code} {problem.reason}") from problem
