@@ -26,6 +26,7 @@ class StoreFolder(_PlainPath):  # type: ignore[misc, valid-type]
     _typed = ""
 
     def __new__(cls, *segments: str | os.PathLike[str]) -> StoreFolder:
+        """Make a place; the arguments are those of the class."""
         made = super().__new__(cls, *segments)
         text = os.fspath(segments[0]) if len(segments) == 1 else ""
         if is_https(text) and is_address(text):
