@@ -24,7 +24,7 @@ from subtext.data.addresses import is_address, shown
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.image_files import image_exists
 from subtext.data.join import Finder, joined
-from subtext.data.object_store import look
+from subtext.data.object_store import begin, look
 from subtext.data.objects import Rows, records_of
 from subtext.data.read import UnusableData, read, row_in_store
 from subtext.data.readers.table import json_lines, typed_rows
@@ -193,6 +193,7 @@ def changed_dataset(
     rows, named = list[Row](), dict(changes.rows)
     if is_address(root):
         named = {name: row_in_store(root, row) for name, row in named.items()}
+    begin()  # What a listing of this process had may have changed.
     look(row.image for row in named.values() if isinstance(row.image, str) and is_address(row.image))
     for number, (name, row) in enumerate(named.items()):
         if isinstance(row.image, bytes) or (isinstance(row.image, str) and image_exists(row.image, root)):

@@ -1128,7 +1128,7 @@ def _root_of_changes(writer: Writer, work: EvaluationSubject, recorded: Sequence
 
 
 def _changed_pairs(
-    writer: Writer, model: Model, work: EvaluationSubject, found: Changes, images: Path, *, verify_files: bool
+    writer: Writer, model: Model, work: EvaluationSubject, found: Changes, folder: Path, *, verify_files: bool
 ) -> Dataset:
     """The rows of changes as a data set, which may be empty; an image that an index has unchanged is not decoded."""
     import numpy as np
@@ -1144,7 +1144,7 @@ def _changed_pairs(
     known = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, ()) for row in stored.values())
     pairs = changed_dataset(
         found,
-        images,
+        folder,
         {name: str(joined_path(root, row.path)) for name, row in stored.items() if row.path},
         need_images=not by_features,
         verify=Unchanged(known, root, count=len(stored), verify_files=verify_files).is_other,
