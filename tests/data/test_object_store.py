@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import time
@@ -16,7 +17,7 @@ import s3_server
 from PIL import Image
 
 from subtext.data import object_store, web_images
-from subtext.data.addresses import StoreFolder, address_error, as_path, is_address
+from subtext.data.addresses import StoreFolder, address_error, as_path, is_address, joined_path
 from subtext.data.config import DataConfig
 from subtext.data.image_files import _is_within, image_digest, open_image, read_bytes
 from subtext.data.read import UnusableData, read
@@ -67,6 +68,25 @@ def test_address_stays_one_as_a_path() -> None:
     )
     kept = DataConfig("s3://archive/photos").to_json()
     assert kept["data"] == "s3://archive/photos" and str(DataConfig.from_json(kept).data) == "s3://archive/photos"
+
+
+ODD = ["iiif/3/https://x/a.jpg/full/max/0/default.jpg", "proxy?src=https://x//b/./c.jpg", "a/./b//c.png/"]
+
+
+@pytest.mark.parametrize("path", ODD)
+def test_address_of_https_stays_as_it_was_typed(host: https_server.Host, path: str) -> None:
+    address = host.at(path)
+    host.put(path.partition("?")[0], picture(1, 2, 3))
+    for place in (as_path(address), joined_path(Path("photos"), address), joined_path(as_path("s3://a/b"), address)):
+        assert str(place) == os.fspath(place) == str(place.resolve()) == address and place == as_path(str(place))
+        assert copy.deepcopy(place) == place
+    assert as_path(address) != as_path(address + "/") and as_path(address) != Path(address)
+    assert len({as_path(address), as_path(address + "/"), as_path(address)}) == 2
+    assert str(as_path(f"{host.at('a')}//b/") / "c.png") == f"{host.at('a')}//b/c.png"
+    assert str(joined_path(as_path("s3://a/b"), "/c.png")) == "/c.png"
+    host.asked.clear()
+    assert read_bytes(str(as_path(address)), Path()) == picture(1, 2, 3)
+    assert host.asked and {line.partition(" ")[2] for line in host.asked} == {f"/{path}"}
 
 
 @pytest.mark.parametrize(
@@ -444,3 +464,34 @@ def test_server_asks_a_private_host_only_where_its_operator_names_it(host: https
 )
 def test_private_networks_are_told_apart(place: str, public: bool) -> None:
     assert web_images._is_public(place) == public
+
+
+def test_signed_address_is_no_id(host: https_server.Host, tmp_path: Path) -> None:
+    signed = [
+        host.put(f"{name}.png", picture(number, 7, 7)) + "?X-Amz-Signature=word" for number, name in enumerate("abc")
+    ]
+    rows = [{"image": signed[0]}, {"image": signed[1], "id": "b"}, {"image": signed[2]}, {"image": host.at("a.png")}]
+    host.asked.clear()
+    found = read(table(tmp_path, *rows), on_error="skip", verify=True)
+    assert found.images.ids == ["b", host.at("a.png")] and found.images.values[0] == signed[1]
+    refused = [problem for problem in found.problems if problem.fatal]
+    assert [problem.where.split()[-1] for problem in refused] == ["1", "3"]
+    assert all("needs a column `id`" in problem.what for problem in refused)
+    assert "word" not in str([(str(problem), problem.item, problem.kind) for problem in refused])
+    assert not any("c.png" in line for line in host.asked)
+    with pytest.raises(UnusableData, match=r"2 problems.*needs a column `id`"):
+        read(table(tmp_path, *rows))
+
+
+def test_note_on_what_is_inside_an_image_shows_no_signature(host: https_server.Host, tmp_path: Path) -> None:
+    def described(text: str) -> bytes:
+        out, exif = BytesIO(), Image.Exif()
+        exif[270] = text
+        Image.new("RGB", (40, 40)).save(out, "JPEG", exif=exif)
+        return out.getvalue()
+
+    address = host.put("inside.jpg", described("written inside")) + "?signature=word"
+    source = table(tmp_path, {"image": address, "id": address})
+    said = [str(problem) for problem in read(source, verify=True).problems]
+    print(said)
+    assert any("where table and file differ" in note for note in said) and "word" not in "".join(said)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 SCHEMES = ("s3", "gs", "az", "https")
@@ -16,14 +16,41 @@ _PlainPath = type(Path())
 
 
 class StoreFolder(_PlainPath):  # type: ignore[misc, valid-type]
-    """A place in a store where a path of a folder or a file is taken; no method asks the store."""
+    """A place in a store where a path of a folder or a file is taken; no method asks the store.
+
+    Args:
+        *segments: An address, or its parts. An address of https stays as it was typed: `//`, `/./` and a `/` at the end
+            mean something to its host.
+    """
+
+    _typed = ""
+
+    def __new__(cls, *segments: str | os.PathLike[str]) -> StoreFolder:
+        """Make a place; the arguments are those of the class."""
+        made = super().__new__(cls, *segments)
+        text = os.fspath(segments[0]) if len(segments) == 1 else ""
+        if is_https(text) and is_address(text):
+            made._typed = text
+        return cast(StoreFolder, made)
 
     def __str__(self) -> str:
         scheme, *rest = self.parts
-        return f"{scheme.lower()}//{'/'.join(rest)}"
+        return self._typed or f"{scheme.lower()}//{'/'.join(rest)}"
 
     def __fspath__(self) -> str:
         return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreFolder) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[type[StoreFolder], tuple[str]]:
+        return StoreFolder, (str(self),)
+
+    def __truediv__(self, name: str | os.PathLike[str]) -> StoreFolder:
+        return StoreFolder(f"{str(self).rstrip('/')}/{os.fspath(name)}")
 
     def resolve(self, strict: bool = False) -> StoreFolder:
         """The place itself: an address is absolute.
@@ -94,7 +121,9 @@ def joined_path(root: Path, value: str) -> Path:
     Returns:
         The path.
     """
-    return StoreFolder(value) if is_address(value) else root / value
+    if is_address(value):
+        return StoreFolder(value)
+    return Path(value) if os.path.isabs(value) else root / value  # noqa: PTH117 (30,000 paths)
 
 
 def shown(address: str) -> str:

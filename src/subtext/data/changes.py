@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from subtext.data.addresses import is_address
+from subtext.data.addresses import is_address, shown
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.image_files import image_exists
 from subtext.data.join import Finder, joined
-from subtext.data.object_store import look
+from subtext.data.object_store import begin, look
 from subtext.data.objects import Rows, records_of
-from subtext.data.read import UnusableData, in_store, read
+from subtext.data.read import UnusableData, read, row_in_store
 from subtext.data.readers.table import json_lines, typed_rows
 from subtext.data.rows import Columns, Record, Row, RowError, Source, image_of, name_of, renamed, rows_of
 from subtext.data.sidecars import NearSidecars
@@ -183,7 +183,7 @@ def changed_dataset(
     Args:
         changes: The changes.
         root: Folder of relative image paths.
-        paths: Id -> path that the index has: of an image that is not where its row says, or whose row has no path.
+        paths: Id -> path that the index has: of an image whose row has no path, or names it otherwise than by its path.
         need_images: False if features replace the images.
         verify: Tells which images are decoded to check them.
 
@@ -192,17 +192,17 @@ def changed_dataset(
     """
     rows, named = list[Row](), dict(changes.rows)
     if is_address(root):
-        named = {
-            name: replace(row, image=in_store(root, row.image)) if isinstance(row.image, str) else row
-            for name, row in named.items()
-        }
+        named = {name: row_in_store(root, row) for name, row in named.items()}
+    begin()  # What a listing of this process had may have changed.
     look(row.image for row in named.values() if isinstance(row.image, str) and is_address(row.image))
     for number, (name, row) in enumerate(named.items()):
         if isinstance(row.image, bytes) or (isinstance(row.image, str) and image_exists(row.image, root)):
             rows.append(replace(row, mark=(number, mark_of([row], root))))
         else:
-            # A table may name its images otherwise than by their path.
-            rows.append(replace(row, image_id=name, image=paths.get(name, row.image)))
+            own = paths.get(name)
+            if own is not None and (row.image is None or _may_mean(row.image, own, root)):
+                row = replace(row, image=own)
+            rows.append(replace(row, image_id=name))
     source = Source(rows, root)
     if need_images:
         source = joined(replace(source, tables=(Path("the changes"),)), embedded=True, finder=_Beside(root))
@@ -217,6 +217,23 @@ def changed_dataset(
     return replace(dataset, problems=())
 
 
+def _may_mean(image: str | bytes, path: str, root: Path) -> bool:
+    """Whether a row names an image of the index otherwise than by its path, as a table may; it may name another one.
+
+    Args:
+        image: What the row has.
+        path: The path that the index has.
+        root: Folder of relative image paths.
+    """
+    if not isinstance(image, str) or is_address(image) or is_address(path):
+        return False
+    if not Path(path).is_relative_to(root.resolve()):
+        return False
+    finder = Finder(root)
+    finder.files = [Path(path).relative_to(root.resolve()).as_posix()]
+    return bool(finder.find(image))
+
+
 def unknown_id(where: str, name: str) -> RowIssue:
     """The problem of a line that deletes what an index does not have.
 
@@ -227,7 +244,8 @@ def unknown_id(where: str, name: str) -> RowIssue:
     Returns:
         The problem.
     """
-    return RowIssue(where, f"deletes '{name}', which the index does not have", name=f"'{name}'", item=name)
+    what = f"'{shown(name)}'"
+    return RowIssue(where, f"deletes {what}, which the index does not have", name=what, item=name)
 
 
 _SHOWN = 5

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from subtext.data.addresses import is_address, joined_path
+from subtext.data.addresses import is_address, joined_path, shown
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
 from subtext.data.embedded import TEXT_FIELDS, embedded_fields, note_of
@@ -221,8 +221,8 @@ class _Join:
             fields, wrong = embedded_fields(file, None if sidecar is None else self.source.root / sidecar)
         except (OSError, ValueError):
             return  # Whether the file can be read is found when it is decoded.
-        name = row.image_id or str(row.image)
-        yield from (note_of(str(row.image), what) for what in wrong)
+        name = shown(row.image_id or str(row.image))
+        yield from (note_of(shown(str(row.image)), what) for what in wrong)
         own = {column.casefold(): column for column in row.metadata}
         self.columns |= own
         texts = {_folded(text) for text in row.texts if text is not None}

@@ -269,7 +269,22 @@ def in_store(store: Path, image: str) -> str:
         The address; a path that starts at the top of a disk stays.
     """
     is_whole = is_address(image) or os.path.isabs(image)  # noqa: PTH117 (30,000 paths)
-    return image if is_whole else f"{store}/{image}".replace("\\", "/")
+    return image if is_whole else f"{str(store).rstrip('/')}/{image}".replace("\\", "/")
+
+
+def row_in_store(store: Path, row: Row) -> Row:
+    """A row whose relative path starts in a store.
+
+    Args:
+        store: The folder, a place in a store.
+        row: The row.
+
+    Returns:
+        The row with the address of its image, and the id that it has without.
+    """
+    if not isinstance(row.image, str):
+        return row
+    return replace(row, image=in_store(store, row.image), image_id=row.image_id or row.image)
 
 
 def rows_in_store(rows: Iterable[Row | RowIssue], store: Path) -> Iterator[Row | RowIssue]:
@@ -285,9 +300,7 @@ def rows_in_store(rows: Iterable[Row | RowIssue], store: Path) -> Iterator[Row |
     if not is_https(str(store)):
         list_store(store)
     for row in rows:
-        if isinstance(row, Row) and isinstance(row.image, str):
-            row = replace(row, image=in_store(store, row.image), image_id=row.image_id or row.image)
-        yield row
+        yield row_in_store(store, row) if isinstance(row, Row) else row
 
 
 def _source_of_records(table: Records, images: Path | None, columns: Columns) -> Source:

@@ -434,7 +434,7 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
     try:
         return _row_of(columns, where, image, image_id, split)
     except RowError as error:
-        error.item = image_id or (image if isinstance(image, str) else "")
+        error.item = image_id or (shown(image) if isinstance(image, str) else "")
         raise
 
 
@@ -446,6 +446,12 @@ def _row_of(
     if image is None and image_id is None:
         raise RowError(
             "has no image: 'image' (or 'file_name', 'filename', the column of --columns, or 'id' for features) is empty"
+        )
+    if image_id is None and isinstance(image, str) and shown(image) != image:
+        raise RowError(
+            f"needs a column `id`: without one the address is the id, which visitors see, and the query of "
+            f"{shown(image):.80} may be a signature that gives access",
+            f"{shown(image):.80}",
         )
     values, text_ids = _texts(columns), _text_ids(columns)
     if text_ids is not None and values and len(text_ids) != len(values):

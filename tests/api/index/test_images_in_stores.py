@@ -57,7 +57,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[https_server.Host
 
 def square(name: str, side: int = 40) -> bytes:
     out = BytesIO()
-    Image.new("RGB", (side, side), coloured_images.COLOURS[name]).save(out, "PNG")
+    Image.new("RGB", (side, side), coloured_images.COLOURS.get(name, (1, 2, 3))).save(out, "PNG")
     return out.getvalue()
 
 
@@ -258,3 +258,42 @@ def test_worker_of_a_cluster_opens_addresses_by_itself(bucket: s3_server.Bucket,
     assert list(found["reasons"]) == [0] and "blue.png is not there" in found["reasons"][0] and not found["absent"]
     require_seen(DataError("gone"), images.values, tmp_path)
     assert not any(value in object_store._kept for value in images.values)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["--images", "recorded"])
+@pytest.mark.parametrize("data", ["table", "folder"])
+def test_changes_start_in_the_store_of_the_images(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, data: str, *, named: bool
+) -> None:
+    place = f"changed-{data}-{named}"
+    folder, index, file = f"s3://archive/{place}", tmp_path / "index", tmp_path / "list.csv"
+    put(bucket, place, NAMES[:3])
+    if data == "table":
+        file.write_text("image,caption\n" + "".join(f"{name}.png,of {name}\n" for name in NAMES[:3]))
+        build(index, file, run, images=folder)
+    else:
+        build(index, folder, run)
+    before = vectors(index)
+    put(bucket, place, ["new", "other"])
+    first, second, third = (f"{name}.png" for name in NAMES[:3])
+    lines = [
+        {"image": "new.png", "caption": "of new"},
+        {"id": first, "image": "other.png", "caption": "another"},
+        {"id": second, "image": "absent.png", "caption": "lost"},
+        {"id": third, "image": third, "caption": "of the third"},
+    ]
+    options = {"images": f"{folder}/"} if named else {}
+    change = update_index(index, changes=lines, quiet=True, on_error="skip", **options)
+    assert verify(index) == []
+    assert change.unusable == 1 and f"image '{folder}/absent.png' is not there" in change.problems[0]
+    now = vectors(index)
+    assert set(now) == {*before, "new.png"} and now[first] != before[first]
+    assert (now[second], now[third]) == (before[second], before[third])
+    with open_store(index).reading() as view:
+        paths = {row.id: row.path for row in view.items("images", view.keys("images"))}
+    assert paths == {
+        "new.png": f"{folder}/new.png",
+        first: f"{folder}/other.png",
+        second: f"{folder}/{second}",
+        third: f"{folder}/{third}",
+    }

@@ -1067,7 +1067,9 @@ def _update_by(
         model, record = work.model.open(
             features=sources.features, text_features=sources.text_features, device=choose_device(work.device)
         )
-        opened = LoadedRun(model, _changed_pairs(writer, model, work, found, verify_files=verify_files), "all", record)
+        root = _root_of_changes(writer, work, [earlier for earlier, _ in recorded])
+        pairs = _changed_pairs(writer, model, work, found, root, verify_files=verify_files)
+        opened = LoadedRun(model, pairs, "all", record)
         opened, pairs = opened.to_indexable("an index"), opened.pairs
         fatal = [problem for problem in found.problems if problem.fatal]
         if fatal and (work.sources.on_error == "raise" or not (len(pairs.images) or found.deleted)):
@@ -1116,8 +1118,17 @@ def _update_by(
     return replace(change, unusable=len(fatal), unknown=len(after.unknown), problems=left)
 
 
+def _root_of_changes(writer: Writer, work: EvaluationSubject, recorded: Sequence[DataConfig]) -> Path:
+    """The folder of relative paths: that of the images of the index, also if it is in a store, or --images."""
+    if work.sources.images is not None:
+        return as_path(work.sources.images)
+    places = {as_path(str(known.data if known.images is None else known.images)) for known in recorded}
+    in_store = len(places) == 1 and is_address(next(iter(places)))
+    return places.pop() if in_store else Path(writer.manifest.root)
+
+
 def _changed_pairs(
-    writer: Writer, model: Model, work: EvaluationSubject, found: Changes, *, verify_files: bool
+    writer: Writer, model: Model, work: EvaluationSubject, found: Changes, folder: Path, *, verify_files: bool
 ) -> Dataset:
     """The rows of changes as a data set, which may be empty; an image that an index has unchanged is not decoded."""
     import numpy as np
@@ -1133,7 +1144,7 @@ def _changed_pairs(
     known = (KnownImage(row.key, row.id, row.path, row.stamp, row.content, ()) for row in stored.values())
     pairs = changed_dataset(
         found,
-        root if work.sources.images is None else Path(work.sources.images),
+        folder,
         {name: str(joined_path(root, row.path)) for name, row in stored.items() if row.path},
         need_images=not by_features,
         verify=Unchanged(known, root, count=len(stored), verify_files=verify_files).is_other,
