@@ -431,7 +431,8 @@ def test_error_of_a_store_shows_no_signature() -> None:
     ],
 )
 def test_address_with_dots_lies_below_no_named_folder(path: str, inside: bool) -> None:
-    assert _is_within(f"https://host.org/photos/{path}", [as_path("https://host.org/photos")]) == inside
+    for folder in ("https://host.org/photos", "https://host.org/photos/"):
+        assert _is_within(f"https://host.org/photos/{path}", [as_path(folder)]) == inside
 
 
 def test_server_asks_a_private_host_only_where_its_operator_names_it(host: https_server.Host) -> None:

@@ -161,7 +161,8 @@ def _is_within(address: str, within: Sequence[Path]) -> bool:
     # A host may resolve such parts, and some leave out what follows a semicolon.
     if any(part.partition(";")[0] in (".", "..") for part in re.split(r"[/\\]", path)):
         return False
-    return any(is_address(folder) and f"{address}/".startswith(f"{folder}/") for folder in within)
+    folders = (str(folder).rstrip("/") for folder in within if is_address(folder))
+    return any(f"{address}/".startswith(f"{folder}/") for folder in folders)
 
 
 def _located(source: str, root: Path) -> tuple[Path, int, int | None]:
