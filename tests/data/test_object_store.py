@@ -151,6 +151,7 @@ def test_table_names_images_of_several_places(
     # A row for each text, as many tables have them.
     names = [name for name in ("a.png", "in\\b.png", elsewhere, web, local) for _ in range(3)]
     file = table(tmp_path, *({"image": name} for name in names))
+    host.asked.clear()
     bucket.asked()
     found = read(file, images="s3://archive/mixed", verify=True)
     assert found.images.values == ["s3://archive/mixed/a.png", "s3://archive/mixed/in/b.png", elsewhere, web, local]
