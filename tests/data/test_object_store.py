@@ -153,6 +153,7 @@ def test_table_names_images_of_several_places(
     # A row for each text, as many tables have them.
     names = [name for name in ("a.png", "in\\b.png", elsewhere, web, local) for _ in range(3)]
     file = table(tmp_path, *({"image": name} for name in names))
+    host.asked.clear()
     bucket.asked()
     found = read(file, images="s3://archive/mixed", verify=True)
     assert found.images.values == ["s3://archive/mixed/a.png", "s3://archive/mixed/in/b.png", elsewhere, web, local]
@@ -485,14 +486,17 @@ def test_signed_address_is_no_id(host: https_server.Host, tmp_path: Path) -> Non
 
 
 def test_note_on_what_is_inside_an_image_shows_no_signature(host: https_server.Host, tmp_path: Path) -> None:
-    def described(text: str) -> bytes:
-        out, exif = BytesIO(), Image.Exif()
-        exif[270] = text
-        Image.new("RGB", (40, 40)).save(out, "JPEG", exif=exif)
-        return out.getvalue()
-
-    address = host.put("inside.jpg", described("written inside")) + "?signature=word"
-    source = table(tmp_path, {"image": address, "id": address})
-    said = [str(problem) for problem in read(source, verify=True).problems]
-    print(said)
-    assert any("where table and file differ" in note for note in said) and "word" not in "".join(said)
+    xmp = (
+        '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+        '<rdf:Description xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:description><rdf:Alt><rdf:li>written inside'
+        "</rdf:li></rdf:Alt></dc:description></rdf:Description></rdf:RDF></x:xmpmeta>"
+    )
+    one, pages = BytesIO(), BytesIO()
+    Image.new("RGB", (40, 40)).save(one, "JPEG", xmp=xmp.encode())
+    Image.new("RGB", (40, 40)).save(pages, "TIFF", save_all=True, append_images=[Image.new("RGB", (40, 40))])
+    files = {"inside.jpg": one.getvalue(), "pages.tif": pages.getvalue()}
+    signed = [f"{host.put(name, body)}?signature=word" for name, body in files.items()]
+    source = table(tmp_path, *({"image": address, "id": address} for address in signed))
+    said = [str(problem) for problem in read(source).problems]
+    assert any("where table and file differ" in note and "first https://" in note for note in said), said
+    assert any("pages.tif" in note for note in said) and "word" not in "".join(said), said

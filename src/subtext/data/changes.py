@@ -193,6 +193,7 @@ def changed_dataset(
     rows, named = list[Row](), dict(changes.rows)
     if is_address(root):
         named = {name: row_in_store(root, row) for name, row in named.items()}
+    whole = root.resolve()
     begin()  # What a listing of this process had may have changed.
     look(row.image for row in named.values() if isinstance(row.image, str) and is_address(row.image))
     for number, (name, row) in enumerate(named.items()):
@@ -200,7 +201,13 @@ def changed_dataset(
             rows.append(replace(row, mark=(number, mark_of([row], root))))
         else:
             own = paths.get(name)
+            if own is not None and not is_address(own) and Path(own).is_relative_to(whole):
+                own = Path(own).relative_to(whole).as_posix()
             if own is not None and (row.image is None or _may_mean(row.image, own, root)):
+                if row.image is not None:
+                    named_so = f"'{row.image!s}': {own}"
+                    what = f"an image is found by name or number alone, {named_so}"
+                    changes.problems.append(RowIssue(row.where, what, fatal=False, name=named_so))
                 row = replace(row, image=own)
             rows.append(replace(row, image_id=name))
     source = Source(rows, root)
@@ -222,15 +229,13 @@ def _may_mean(image: str | bytes, path: str, root: Path) -> bool:
 
     Args:
         image: What the row has.
-        path: The path that the index has.
+        path: The path that the index has, from the folder where it is below it.
         root: Folder of relative image paths.
     """
-    if not isinstance(image, str) or is_address(image) or is_address(path):
-        return False
-    if not Path(path).is_relative_to(root.resolve()):
+    if not isinstance(image, str) or is_address(image) or is_address(path) or Path(path).is_absolute():
         return False
     finder = Finder(root)
-    finder.files = [Path(path).relative_to(root.resolve()).as_posix()]
+    finder.files = [path]
     return bool(finder.find(image))
 
 

@@ -178,6 +178,29 @@ def test_texts_of_other_images_stay(place: tuple[str, Path], tmp_path: Path) -> 
     assert "green" not in content(address)
 
 
+def test_line_that_names_another_image_never_keeps_the_former(
+    place: tuple[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, _ = place
+    before = content(address)
+    lost = {"red": "photos/absent.png", "green": "new/green.png"}
+    lines = [row(name, year=1) | {"image": image} for name, image in lost.items()]
+    # A table may name its images by a part of their paths; and features have no path.
+    lines += [row("blue", year=1) | {"image": "blue.png"}, {"id": "grey", "captions": ["a"], "year": 1}]
+    change = update_index(address, changes=lines)
+    assert change.unusable == 2
+    assert "row 3: an image is found by name or number alone, 'blue.png': " in capsys.readouterr().err
+    for image, said in zip(lost.values(), change.problems, strict=True):
+        assert f"image '{image}' is not in" in said
+    now = content(address)
+    assert {name for name in now if now[name] != before[name]} == {"blue", "grey"}
+    assert now["blue"][2] == before["blue"][2] and now["grey"][2] == before["grey"][2]
+    (tmp_path / "other").mkdir()
+    with pytest.raises(DataError, match=r"nothing was changed: row 1: image 'photos/blue\.png' is not in .*other"):
+        update_index(address, changes=[row("blue", year=2)], quiet=True, images=tmp_path / "other")
+    assert content(address) == now
+
+
 def test_only_changed_items_are_read(place: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the archive has beside the changes is neither listed, read, decoded nor embedded."""
     address, _ = place
