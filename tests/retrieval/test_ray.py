@@ -101,10 +101,10 @@ def test_second_driver_of_a_cluster_is_told_and_a_dead_one_is_followed(
     with second.driving(512, said.append) as size:
         assert size == 333 and len(said) == 2
         # A third one takes over all the same.
-        first.write("driver", {"token": "third", "host": "there", "process": 7})
         deadline = time.monotonic() + 5
         with pytest.raises(IndexLockedError, match="by process 7 on there"):
             while time.monotonic() < deadline:
+                first.write("driver", {"token": "third", "host": "there", "process": 7})
                 second.require_driving()
     assert (first.read("driver") or {})["token"] == "third"
     second.remove()

@@ -72,10 +72,16 @@ class PartNotes:
             name: Of the part.
             content: Plain data.
         """
-        if isinstance(self.filesystem, fs.LocalFileSystem):
+        path = self._path(name)
+        local = isinstance(self.filesystem, fs.LocalFileSystem)
+        if local:
             self.filesystem.create_dir(f"{self.folder}/{PARTS}")
-        with self.filesystem.open_output_stream(self._path(name)) as stream:
+        # On a disk two writers at once would mix their notes; a store takes each as a whole.
+        own = self._path(f".{uuid.uuid4().hex}") if local else path
+        with self.filesystem.open_output_stream(own) as stream:
             stream.write(json.dumps(content).encode())
+        if local:
+            self.filesystem.move(own, path)
 
     def names(self) -> list[str]:
         """Names of the parts that are noted.
@@ -84,7 +90,8 @@ class PartNotes:
             The names, in their order.
         """
         found = self.filesystem.get_file_info(fs.FileSelector(f"{self.folder}/{PARTS}", allow_not_found=True))
-        return sorted({info.base_name.removesuffix(".json") for info in found if info.is_file} - {DRIVER})
+        names = {info.base_name.removesuffix(".json") for info in found if info.is_file}
+        return sorted(name for name in names if name != DRIVER and not name.startswith("."))
 
     def remove(self) -> None:
         """Remove all notes."""
