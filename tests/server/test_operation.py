@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import os
 import re
 import shutil
@@ -22,8 +23,11 @@ import served_index
 from command import call
 from gloo import free_port
 
+import subtext
 from subtext.api.index.build import update_index
+from subtext.errors import ArgumentError
 from subtext.retrieval.index import Index
+from subtext.server.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 
@@ -158,6 +162,21 @@ def test_seconds_are_counted_by_route(place: Path) -> None:
     assert "subtext_http_requests_in_progress" in text
     names = re.findall(r"^# TYPE (subtext\S*) (\w+)", text, re.MULTILINE)
     assert all(name.endswith("_total") == (kind == "counter") for name, kind in names), "names by the conventions"
+
+
+def test_hangup_while_a_server_gets_warm_does_not_end_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(_: Settings) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        raise ArgumentError("warm enough")
+
+    monkeypatch.setattr("subtext.server.application.build", build)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        with pytest.raises(ArgumentError, match="warm enough"):
+            subtext.serve(place / "library", port=free_port(), quiet=True)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow

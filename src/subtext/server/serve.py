@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
@@ -214,6 +217,9 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             say(f"{name}: {pictures.sentence}", quiet=quiet)
     address = address_lines(settings)
     if settings.workers == 1:
+        if threading.current_thread() is threading.main_thread() and not sys.stdin.isatty():
+            # Indexes and models are being opened: there is nothing to open again yet, and nothing to end.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         app = build(settings)
         state: ServerState = app.state.server
         counts = ", ".join(_shown_counts(name, library) for name, library in state.libraries.items())
