@@ -148,8 +148,9 @@ def deleted(where: str) -> Callable[[Any], None]:
 
 
 LANCE = {
-    "link deleted": edited("id = 't3'", links=[]),
-    "all links deleted": lambda dataset: dataset.update({"links": "NULL"}, where="kind = 1"),
+    "link deleted": edited("id = 't3'", link=None),
+    "all links deleted": lambda dataset: dataset.update({"link": "NULL", "links": "NULL"}, where="kind = 1"),
+    "link twice there": edited("id = 't3'", links=lambda own: ["p3"]),
     "link added": edited("id = 't9'", links=["p3", "p9"]),
     "link to nobody added": edited("id = 't9'", links=["nobody", "p9"]),
     "deletion forgotten": edited(f"kind = {lance.DELETED}", content=lambda own: own[16:]),

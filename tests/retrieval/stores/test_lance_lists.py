@@ -43,14 +43,14 @@ def test_lists_that_hold_no_clusters_together_are_few_and_all_searched() -> None
     rows = unit(3000, seed=2)
     asked = {"images": {"texts": held_out(rows, 16)}}
     centroids = [rows[:count].copy() for count in (16, 64)]
-    errors, by_hand = {1: 0.13, 5: 0.008}, dict[str, int]()
+    errors, by_hand = [{1: 0.13, 5: 0.008}] * 2, dict[str, int]()
 
     def cost(search: ListSearch) -> int:
         return search.cost(200_000, 512, 4, 2**28)
 
     (found,) = lance_lists.cheapest(asked, centroids, errors, 0.95, {"images": 26}, by_hand, cost).values()
     assert (found.lists, found.bits) == (16, 5) and found.probes >= 8 and found.candidates < 60
-    nothing = lance_lists.cheapest(asked, centroids, {1: 9.0}, 0.95, {"images": 26}, by_hand, cost)
+    nothing = lance_lists.cheapest(asked, centroids, [{1: 9.0}] * 2, 0.95, {"images": 26}, by_hand, cost)
     assert nothing == {"images": ListSearch(16, 1, 16, lance_lists.MOST)}, "the most that there is, which is measured"
     for by_hand in ({"probes": 2}, {"candidates": 3}, {"probes": 2, "candidates": 3}):
         (own,) = lance_lists.cheapest(asked, centroids, errors, 0.95, {"images": 26}, by_hand, cost).values()
