@@ -114,6 +114,30 @@ def test_list_search_reads_candidate_vectors_once(tmp_path: Path) -> None:
         assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
 
 
+def test_texts_of_one_image_and_of_several_are_found_by_each(tmp_path: Path) -> None:
+    """A link by itself has a column of its own, whose index is smaller."""
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", exact_up_to=20)
+    with store.writing("add") as writer:
+        writer.put(Change("texts", links=[("p9", "t3"), ("p7", "t3")]))
+        writer.compact()
+    rows = {row["id"]: row for row in store.opened().to_table(["id", "link", "links"], filter="kind = 1").to_pylist()}
+    assert (rows["t3"]["link"], rows["t3"]["links"]) == (None, ["p3", "p7", "p9"])
+    assert (rows["t9"]["link"], rows["t9"]["links"]) == ("p9", None)
+    kinds = {index.name: index.index_type for index in store.opened().describe_indices()}
+    assert (kinds["link"], kinds["links"], kinds["text_0"]) == ("BTree", "LabelList", "Bitmap")
+    with store.reading() as view:
+        keys = view.keys_of("images", ["p7", "p9"])
+        assert [sorted(item.captions) for item in view.items("images", [keys["p7"], keys["p9"]])] == [
+            sorted(stored_items.text(number).text for number in own) for own in ((3, 7, 47), (3, 9, 49))
+        ]
+        found = matching(view, "images", [parse("text contains 'boat 3'")])
+        assert {item.id for item in view.items("images", found)} == {"p3", "p7", "p9"}
+    with store.writing("delete") as writer:
+        writer.delete("images", ["p3", "p7"])
+    row = store.opened().to_table(["link", "links"], filter="id = 't3'").to_pylist()
+    assert row == [{"link": "p9", "links": None}] and damage(store) == []
+
+
 @pytest.mark.parametrize("listed", [5, pytest.param(12, marks=pytest.mark.slow)])
 def test_fields_without_columns_of_their_own_are_filtered_as_in_a_folder(
     listed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,8 +29,8 @@ SETTABLE = {"lists": (1, 2**20), "probes": (1, 2**20), "bits": (1, 8), "candidat
 BITS = (1, 2, 3, 4, 5)
 WHOLE = 32
 """Bits of a number in lists that have the vectors themselves."""
-BESIDE = 16
-"""Bytes in a list beside the code of a vector: its row, and what the error is corrected by."""
+BESIDE = 24
+"""Bytes in a list beside the code of a vector: its row, and five numbers that the error is corrected by."""
 REQUEST = 2**15
 """Bytes that are read from an object store in the time that one more request takes."""
 PER_LIST = 2**17
