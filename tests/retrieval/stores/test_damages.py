@@ -345,7 +345,7 @@ def test_damage_is_still_found_after_later_changes(store_kind: str, address_of: 
         with closing(sqlite3.connect(Path(store.path, "store-1", "items.sqlite"))) as tables:
             tables.executescript("DELETE FROM links WHERE image = 'p3'")
     else:
-        edited("id = 't3'", links=[])(library.dataset(store.uri))
+        edited("id = 't3'", link=None)(library.dataset(store.uri))
     store = open_store(address_of("later"))
     with store.writing("add") as writer:
         writer.put(stored_items.images(range(50, 55)))

@@ -33,6 +33,7 @@ def _small(store_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         from subtext.retrieval.stores import lance, lance_lists
 
         monkeypatch.setattr(lance, "QUERIES", 16)
+        monkeypatch.setattr(lance_lists, "ASKED", 4)
         monkeypatch.setattr(lance_lists, "BITS", (1, 5))
         monkeypatch.setattr(lance_lists, "REQUEST", 0)
         monkeypatch.setattr(lance_lists, "PER_LIST", 0)
