@@ -214,6 +214,9 @@ _INDEX = {"name": str, "vectors": dict, "files": dict, "wanted": dict}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "text", "content"]
 _ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "link", "links"]
+_SHOWN = ["key", "id", "path", "text", "metadata", "link", "links"]
+_LEFT_OUT = {"path": None, "text": None, "metadata": "{}", "content": b"", "stamp": None, "digest": b""}
+"""What a row has in the place of columns that are not read."""
 _RELATIONS = "WITH items AS (SELECT kind AS side, key, id, coalesce(folded, id) AS folded FROM dataset WHERE kind < 4) "
 _COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.float64(), "rest": pa.int64()})
 """Values of a field as they are counted: a text and as it is folded, or a number as `split_float64` gives it."""
@@ -520,22 +523,25 @@ class LanceTables(Tables):
         """
         return int(self.now[name])
 
-    def records(self, side: int, column: str, values: Sequence[Any]) -> Iterator[tuple[StoredRow, list[str]]]:
+    def records(
+        self, side: int, column: str, values: Sequence[Any], columns: Sequence[str] = _ITEM
+    ) -> Iterator[tuple[StoredRow, list[str]]]:
         """The items of a side that have one of these keys or ids, and of a text the ids of its images.
 
         Args:
             side: Number of the side in `SPACES`.
             column: "key" or "id".
             values: Keys or ids.
+            columns: That are read: in an object store each column of each row may be a request.
 
         Returns:
             Each row, and of a text the ids of its images.
         """
         for start in range(0, len(values), CHUNK):
             own = f"{column} IN ({literal(values[start : start + CHUNK])})"
-            for record in self.scan(_ITEM, f"kind = {side} AND {own}").to_pylist():
-                images = _images_of(record.pop("link"), record.pop("links"))
-                yield StoredRow(**record), images
+            for record in self.scan(columns, f"kind = {side} AND {own}").to_pylist():
+                images = _images_of(record.pop("link", None), record.pop("links", None))
+                yield StoredRow(**{**_LEFT_OUT, **record}), images
 
     def stored(self, side: int, column: str, values: Sequence[Any]) -> Items:
         """The items of a side that have one of these keys or ids.
@@ -569,7 +575,13 @@ class LanceTables(Tables):
                     yield key, own
 
     def rows(
-        self, side: Space, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+        self,
+        side: Space,
+        *,
+        keys: Sequence[int] | None = None,
+        ids: Sequence[str] | None = None,
+        links: bool = False,
+        columns: Sequence[str] = _ITEM,
     ) -> list[StoredRow]:
         """The rows of these keys, or of these ids; see `View.rows`.
 
@@ -578,20 +590,22 @@ class LanceTables(Tables):
             keys: Keys of items; None where `ids` are given.
             ids: Ids of items; None where `keys` are given.
             links: Also reads the links of each row.
+            columns: That are read.
 
         Returns:
             The rows, in any order.
         """
         number = SPACES.index(side)
         column, values = ("key", list(keys or ())) if ids is None else ("id", self.storable(ids))
-        records = list(self.records(number, column, values))
+        records = list(self.records(number, column, values, columns))
         partners: dict[str, list[int]] = {row.id: [] for row, _ in records}
         if links and number == 0:
             for key, linked in self.linked_with(list(partners)):
                 for image in linked:
                     partners[image].append(key)
         elif links and number == 1:
-            own = {row.id: row.key for row, _ in self.records(0, "id", sorted({*chain(*(ids for _, ids in records))}))}
+            images = sorted({*chain(*(ids for _, ids in records))})
+            own = {row.id: row.key for row, _ in self.records(0, "id", images, ["key", "id"])}
             for row, ids in records:
                 partners[row.id] += [own[image] for image in ids if image in own]
         return [replace(row, links=tuple(sorted(partners[row.id]))) for row, _ in records]
@@ -1013,6 +1027,19 @@ class LanceView(SqlView):
             if not self.renewed:
                 raise
             raise IndexMovedError(f"{self.store.path} was changed while it was read for long; do it again") from problem
+
+    def shown_rows(self, side: Side, keys: Sequence[int], *, links: bool = False) -> list[StoredRow]:
+        """See `View.shown_rows`.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items.
+            links: Also reads the links of each row.
+
+        Returns:
+            The rows, without what is not shown.
+        """
+        return self.tables.rows(side, keys=keys, links=links, columns=_SHOWN)
 
     def stats(self) -> Stats:
         """Size and state of the table: its version, fragments, and what lists were measured.
@@ -1611,7 +1638,7 @@ def _seal(state: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-for _name in (*View.__abstractmethods__, "owners", "owner_links", "damage", "damaged_records"):
+for _name in (*View.__abstractmethods__, "shown_rows", "owners", "owner_links", "damage", "damaged_records"):
     setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
 
 
