@@ -67,9 +67,16 @@ def bucket() -> Iterator[str]:
         yield "s3://archive"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "index"
+    stored_items.made(f"lance://{folder}")
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> LanceStore:
-    return stored_items.made(f"lance://{tmp_path / 'index'}")
+def store(made: Path, tmp_path: Path) -> LanceStore:
+    return open_store(f"lance://{shutil.copytree(made, tmp_path / 'index')}")  # type: ignore[return-value]
 
 
 def raw(store: LanceStore, secrets: list[bytes]) -> list[bytes]:
@@ -113,6 +120,18 @@ def test_list_search_reads_candidate_vectors_once(tmp_path: Path) -> None:
             view.tables.scan(["key"], vectors.where, {"nearest": nearest, "with_row_id": True})
             least = dataset.io_stats_incremental()
         assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
+
+
+def test_hits_are_read_without_what_is_not_shown(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store each column of each hit may be a request."""
+    plain, read = lance.LanceTables.scan, set[str]()
+    monkeypatch.setattr(
+        lance.LanceTables, "scan", lambda own, columns, *more: (read.update(columns), plain(own, columns, *more))[1]
+    )
+    with store.reading() as view:
+        (item,) = view.items("images", view.keys("images")[:1])
+    assert (item.id, item.path, len(item.captions), item.metadata["year"]) == ("p0", "0.png", 2, 1900)
+    assert {"path", "metadata", "text"} <= read and not read & {"content", "stamp", "digest"}
 
 
 def test_texts_of_one_image_and_of_several_are_found_by_each(tmp_path: Path) -> None:
@@ -708,9 +727,9 @@ def tables(store: LanceStore) -> set[str]:
 def test_move_interrupted_at_any_commit_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
     """Before the last commit the index has the old vectors, from then on the new ones, and never others."""
     plain, index = library.LanceDataset.commit, f"lance://{tmp_path / 'index'}"
-    store = stored_items.made(index, pictures=5, words=0)
+    store = stored_items.made(index, pictures=3, words=0)
     with store.writing("delete") as writer:
-        writer.delete("images", ["p3"])
+        writer.delete("images", ["p1"])
     for last in range(1, 20):
         calls = [0]
 
@@ -725,10 +744,10 @@ def test_move_interrupted_at_any_commit_resumes(tmp_path: Path, monkeypatch: pyt
         before = open_store(index).manifest.width
         with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
             patch.setattr(library.LanceDataset, "commit", staticmethod(cut))
-            killed_lance.moved(index, width, range(5))
+            killed_lance.moved(index, width, range(3))
         now = open_store(index)
         assert isinstance(now, LanceStore) and now.manifest.width in (before, width)
-        assert stored_items.ids(now) == {"p0", "p1", "p2", "p4"} and damage(now) == []
+        assert stored_items.ids(now) == {"p0", "p2"} and damage(now) == []
         assert len(tables(now) - {*now.earlier, now.table}) <= 1, "of moves that never ended one is left"
         if calls[0] < last:
             break
@@ -736,13 +755,13 @@ def test_move_interrupted_at_any_commit_resumes(tmp_path: Path, monkeypatch: pyt
             done = now.pending_move()
             already = 0 if done is None else len(stored_items.ids(done))
             begun = 0 if done is None else done.latest().dataset.version
-            now = killed_lance.moved(index, width, range(5))
+            now = killed_lance.moved(index, width, range(3))
             versions = now.latest().dataset.version - begun
-            assert versions == (4 - already) + 1 + (done is None), "what was done is not done again"
+            assert versions == (2 - already) + 1 + (done is None), "what was done is not done again"
         assert now.manifest.width == width and now.pending_move() is None
         with now.writing("test") as writer:
-            assert stored_items.deleted(writer.store, "images", ["p3"]) == {"p3"}
-    assert last > 6 and calls[0] < last
+            assert stored_items.deleted(writer.store, "images", ["p1"]) == {"p1"}
+    assert last > 4 and calls[0] < last
 
 
 def test_deletions_reach_table_of_unfinished_move(store: LanceStore) -> None:
@@ -1148,10 +1167,10 @@ def test_attack_of_cut_off_and_missing_files(tmp_path: Path, large: bool) -> Non
             except SubtextError as problem:
                 found = [str(problem)]
             assert not any("\n" in line or "Traceback" in line for line in found)
-            try:
-                same = stored_items.answers(open_store(address), QUERIES) == wanted
-            except SubtextError:
-                same = False
+            same = False
+            if large or size > 0 or not found:  # What is cut off is searched, too, and ends with a sentence.
+                with contextlib.suppress(SubtextError):
+                    same = stored_items.answers(open_store(address), QUERIES) == wanted
             missed += [] if found or same else [(file.name, size)]
         file.write_bytes(content)
     assert not missed and damage(store) == []
