@@ -2094,7 +2094,7 @@ class LanceWriter(Writer):
         counts = [count for count in counts if count <= len(sample)] or [len(sample)]
         centroids = [lance_lists.centroids_of(sample, count, seed=seed) for count in counts]
         coded = lance_lists.BITS if width % 8 == 0 else (lance_lists.WHOLE,)
-        coded = [by_hand["bits"]] if "bits" in by_hand and width % 8 == 0 else coded
+        coded = (by_hand["bits"],) if "bits" in by_hand and width % 8 == 0 else coded
         drawn = sample[draw.permutation(len(sample), seed=seed, epoch=0, purpose="lists: error")[: lance_lists.SAMPLE]]
         # More lists have less error: that of the fewest is taken for all but a single one.
         errors = [{bits: lance_lists.coding_error(drawn, own, bits) for bits in coded} for own in centroids[:2]]
