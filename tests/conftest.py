@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import numpy as np
@@ -45,6 +46,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
+@pytest.fixture(scope="session")
+def database_server() -> Iterator[Any]:
+    """One server of PostgreSQL for all modules that ask for an address in it; each has a database of its own."""
+    import database
+
+    with database.started() as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
 def address_of(
     store_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -52,10 +62,9 @@ def address_of(
     """The place of an index of a name, in the store of this test."""
     folder = tmp_path_factory.mktemp("stores")
     if store_kind == "postgresql":
-        import database
-
-        with database.started() as server:
-            yield server.address
+        server, name = request.getfixturevalue("database_server"), f"m{secrets.token_hex(4)}"
+        server.run("createdb", name)
+        yield partial(server.address, database=name)
     elif store_kind == "folder":
         yield lambda name: str(folder / name)
     else:

@@ -74,6 +74,8 @@ def started() -> Iterator[Server]:
         # Where root runs the tests the server is another user's, who has to reach it; pytest's folders are closed.
         Path(place).chmod(0o755)
         server = Server(Path(place) / "server")
+        # Flushing guards against a loss of power, and the tests only kill processes.
+        server.run("psql", "-d", "postgres", "-c", "ALTER SYSTEM SET fsync = off", "-c", "SELECT pg_reload_conf()")
         try:
             yield server
         finally:

@@ -250,6 +250,21 @@ def test_cluster_builds_what_one_process_builds_though_a_worker_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+def test_cluster_rounds_to_sixteen_bits_as_one_process_does(
+    many: Path, options: dict[str, Any], nodes: Any, small: None, tmp_path: Path
+) -> None:
+    for kind in ("", "lance://"):
+        places = [f"{kind}{tmp_path}/{kind[:5]}-{name}" for name in ("one", "other")]
+        st.build_index(places[0], many, vectors="float16", **options)
+        st.build_index(places[1], many, vectors="float16", ray="auto", **options)
+        assert_same(*places)
+        with open_store(places[1]).reading() as view:
+            (vector,) = view.vectors("images", view.keys("images")[:1]).reshape(1, -1)
+        assert view.manifest.numbers == "float16" and (vector == vector.astype("float16")).all() and vector.any()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_few_tasks_of_a_cluster_are_in_flight_at_a_time(nodes: Any) -> None:
     taken, done = [0], 0
 

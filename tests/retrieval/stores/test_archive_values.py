@@ -169,13 +169,13 @@ def test_truth_in_a_list_is_found(archive: Store) -> None:
 
 
 def test_thousands_of_values_in_a_list(archive: Store) -> None:
-    numbers = ", ".join(map(str, [*range(-6000, 6000), 2**64, 12345678901234567890]))
+    numbers = ", ".join(map(str, [*range(-2000, 2000), 2**64, 12345678901234567890]))
     assert found(archive, f"code in {numbers}") == ["circa", "um", "rome", "number"]
     assert found(archive, Condition("code", "in", [2**64 + 3 * number for number in range(3000)])) == ["number"]
     assert found(archive, Condition("place", "in", [f"x{number}" for number in range(20_000)] + ["PARIS"])) == ["day"]
     assert found(archive, Condition("id", "in", [f"x{number}" for number in range(20_000)] + ["um"])) == ["um"]
     assert len(found(archive, Condition("code", "!=", list(range(5000))))) == len(ITEMS) - 2
-    years = found(archive, Condition("date", "in", list(range(1000, 4000))))
+    years = found(archive, Condition("date", "in", list(range(1000, 2000))))
     assert years == ["circa", "range", "decade", "um", "vor", "doubt", "winter", "day", "number"]
 
 

@@ -148,8 +148,9 @@ def deleted(where: str) -> Callable[[Any], None]:
 
 
 LANCE = {
-    "link deleted": edited("id = 't3'", links=[]),
-    "all links deleted": lambda dataset: dataset.update({"links": "NULL"}, where="kind = 1"),
+    "link deleted": edited("id = 't3'", link=None),
+    "all links deleted": lambda dataset: dataset.update({"link": "NULL", "links": "NULL"}, where="kind = 1"),
+    "link twice there": edited("id = 't3'", links=lambda own: ["p3"]),
     "link added": edited("id = 't9'", links=["p3", "p9"]),
     "link to nobody added": edited("id = 't9'", links=["nobody", "p9"]),
     "deletion forgotten": edited(f"kind = {lance.DELETED}", content=lambda own: own[16:]),
@@ -344,7 +345,7 @@ def test_damage_is_still_found_after_later_changes(store_kind: str, address_of: 
         with closing(sqlite3.connect(Path(store.path, "store-1", "items.sqlite"))) as tables:
             tables.executescript("DELETE FROM links WHERE image = 'p3'")
     else:
-        edited("id = 't3'", links=[])(library.dataset(store.uri))
+        edited("id = 't3'", link=None)(library.dataset(store.uri))
     store = open_store(address_of("later"))
     with store.writing("add") as writer:
         writer.put(stored_items.images(range(50, 55)))

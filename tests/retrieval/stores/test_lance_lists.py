@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from subtext.retrieval import ann
+
 lance_lists = pytest.importorskip("subtext.retrieval.stores.lance_lists")
 ListSearch = lance_lists.ListSearch
 
@@ -39,18 +41,35 @@ def test_more_bits_have_less_error_and_need_fewer_candidates() -> None:
     assert curves[3][20] == pytest.approx(np.mean(shares), abs=0.03)
 
 
+def test_centroids_of_the_right_length_have_less_error_and_the_same_lists() -> None:
+    rows = unit(2000, seed=1)
+    for count in (1, 4):
+        centroids = lance_lists.centroids_of(rows, count, seed=0)
+        length = np.linalg.norm(centroids, axis=1, keepdims=True)
+        assert np.ptp(length) < 1e-6 and length[0] == pytest.approx(
+            (rows @ (centroids / length).T).max(axis=1).mean(), 0.1
+        )
+        np.testing.assert_array_equal(ann.assign(rows, centroids), ann.assign(rows, centroids / length))
+        errors = [lance_lists.coding_error(rows, own, 3) for own in (centroids, centroids / length)]
+        assert errors[0] < 0.85 * errors[1]
+
+
 def test_lists_that_hold_no_clusters_together_are_few_and_all_searched() -> None:
     rows = unit(3000, seed=2)
     asked = {"images": {"texts": held_out(rows, 16)}}
     centroids = [rows[:count].copy() for count in (16, 64)]
-    errors, by_hand = {1: 0.13, 5: 0.008}, dict[str, int]()
+    errors, by_hand = [{1: 0.13, 5: 0.008}] * 2, dict[str, int]()
 
     def cost(search: ListSearch) -> int:
         return search.cost(200_000, 512, 4, 2**28)
 
     (found,) = lance_lists.cheapest(asked, centroids, errors, 0.95, {"images": 26}, by_hand, cost).values()
     assert (found.lists, found.bits) == (16, 5) and found.probes >= 8 and found.candidates < 60
-    nothing = lance_lists.cheapest(asked, centroids, {1: 9.0}, 0.95, {"images": 26}, by_hand, cost)
+    (single,) = lance_lists.cheapest(
+        asked, [rows[:1].copy(), *centroids], errors[:1] * 3, 0.95, {"images": 26}, by_hand, cost
+    ).values()
+    assert (single.lists, single.probes) == (1, 1), "which is read in the fewest requests"
+    nothing = lance_lists.cheapest(asked, centroids, [{1: 9.0}] * 2, 0.95, {"images": 26}, by_hand, cost)
     assert nothing == {"images": ListSearch(16, 1, 16, lance_lists.MOST)}, "the most that there is, which is measured"
     for by_hand in ({"probes": 2}, {"candidates": 3}, {"probes": 2, "candidates": 3}):
         (own,) = lance_lists.cheapest(asked, centroids, errors, 0.95, {"images": 26}, by_hand, cost).values()

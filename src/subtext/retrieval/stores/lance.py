@@ -41,7 +41,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -164,8 +164,19 @@ SINGLE = 2**15
 """Bytes that are read one after the other in the time that a row by itself takes."""
 INDEXES = {"vector": "vectors", "sentence": "sentences"}
 """Column of vectors -> name of its index."""
-SCALARS = {"kind": "BITMAP", "key": "BTREE", "id": "BTREE", "links": "LABEL_LIST"}
+SCALARS = {"kind": "BITMAP", "key": "BTREE", "id": "BTREE", "link": "BTREE", "links": "LABEL_LIST"}
 """Column -> Lance's index of it, where vectors have one; see `TypedFields.indexes`."""
+FEW = 256
+"""Different values of a column of texts up to which each has a bitmap."""
+_ZSTD = {"lance-encoding:compression": "zstd"}
+COMPRESSED = {
+    # Of 200 items here and there nearly all blocks of the column are read: keys that follow one another are small so.
+    "key": {"lance-encoding:compression": "lz4"},
+    **dict.fromkeys(["id", "path", "metadata", "stamp", "link"], _ZSTD),
+    # Words are read all, and never those of one row.
+    "words": {**_ZSTD, "lance-encoding:minichunk-size": "65536"},
+}
+"""Column -> how Lance compresses it, where its own choice takes more."""
 REMEMBERED = 64
 """Changes that the state names."""
 RECENT = 8
@@ -202,8 +213,11 @@ _LISTS = {field.name: _COUNT for field in fields(ListSearch)} | {"bytes": _NUMBE
 _INDEX = {"name": str, "vectors": dict, "files": dict, "wanted": dict}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "text", "content"]
-_ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
-_RELATIONS = "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 4) "
+_ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "link", "links"]
+_SHOWN = ["key", "id", "path", "text", "metadata", "link", "links"]
+_LEFT_OUT = {"path": None, "text": None, "metadata": "{}", "content": b"", "stamp": None, "digest": b""}
+"""What a row has in the place of columns that are not read."""
+_RELATIONS = "WITH items AS (SELECT kind AS side, key, id, coalesce(folded, id) AS folded FROM dataset WHERE kind < 4) "
 _COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.float64(), "rest": pa.int64()})
 """Values of a field as they are counted: a text and as it is folded, or a number as `split_float64` gives it."""
 
@@ -211,10 +225,10 @@ _COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.f
 def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
     """The columns of an index.
 
-    folded, words, length   of the id, and of a text, as they are searched
+    folded, words, length   of the id where folding changes it, and of a text, as they are searched
     text_N, ..., labels     what the metadata is filtered and counted by; see `lance_fields`. A fragment has only those
                             that are used. Of a row of neighbours, labels has the keys of the images that are near
-    links                   of a text: the ids of its images
+    link, links             of a text: the id of its image, or those of several
     vectors_digest          of all vectors of the item: what `verify` compares
     vector, sentence        of the model, and of the sentence encoder: a row has one of them
 
@@ -227,18 +241,18 @@ def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
         The columns with their types.
     """
     number = pa.from_numpy_dtype(np.dtype(numbers))
-    texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words"], pa.string())
-    # Of 200 items here and there nearly all blocks of the column are read: keys that follow one another are small so.
-    key = pa.field("key", pa.int64(), metadata={"lance-encoding:compression": "lz4"})
+    texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words", "link"], pa.string())
+    digest = pa.binary(16)
     fixed = pa.schema(
         {
-            "kind": pa.int8(), "view": pa.int16(), **texts,
-            "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
+            "kind": pa.int8(), "key": pa.int64(), "view": pa.int16(), **texts,
+            "content": pa.binary(), "digest": digest, "vectors_digest": digest, "length": pa.int32(),
             "links": pa.list_(pa.string()),
             "vector": pa.list_(number, width), "sentence": pa.list_(number, encoder or 1),
         }
     )  # fmt: skip
-    return pa.schema([*fixed.insert(1, key), *typed_columns().values()])
+    fields = [own.with_metadata(COMPRESSED.get(own.name)) for own in fixed]
+    return pa.schema([*fields, *typed_columns().values()])
 
 
 def columns_of(manifest: Manifest) -> pa.Schema:
@@ -487,6 +501,17 @@ class LanceTables(Tables):
         """
         return self.query(statement, *values).column(0).to_numpy().astype(np.int64)
 
+    def is_of_few_values(self, column: str) -> bool:
+        """Whether a column has at most `FEW` different values.
+
+        Args:
+            column: Its name.
+
+        Returns:
+            True if it has.
+        """
+        return bool(self.run(f"SELECT count(DISTINCT {column}) FROM dataset")[0][0] <= FEW)
+
     def state(self, name: str) -> int:
         """One number of the store's state.
 
@@ -498,22 +523,25 @@ class LanceTables(Tables):
         """
         return int(self.now[name])
 
-    def records(self, side: int, column: str, values: Sequence[Any]) -> Iterator[tuple[StoredRow, list[str]]]:
+    def records(
+        self, side: int, column: str, values: Sequence[Any], columns: Sequence[str] = _ITEM
+    ) -> Iterator[tuple[StoredRow, list[str]]]:
         """The items of a side that have one of these keys or ids, and of a text the ids of its images.
 
         Args:
             side: Number of the side in `SPACES`.
             column: "key" or "id".
             values: Keys or ids.
+            columns: That are read: in an object store each column of each row may be a request.
 
         Returns:
             Each row, and of a text the ids of its images.
         """
         for start in range(0, len(values), CHUNK):
             own = f"{column} IN ({literal(values[start : start + CHUNK])})"
-            for record in self.scan(_ITEM, f"kind = {side} AND {own}").to_pylist():
-                images = record.pop("links") or []
-                yield StoredRow(**record), images
+            for record in self.scan(columns, f"kind = {side} AND {own}").to_pylist():
+                images = _images_of(record.pop("link", None), record.pop("links", None))
+                yield StoredRow(**{**_LEFT_OUT, **record}), images
 
     def stored(self, side: int, column: str, values: Sequence[Any]) -> Items:
         """The items of a side that have one of these keys or ids.
@@ -539,14 +567,21 @@ class LanceTables(Tables):
             Key of a text, and the ids of its images among these.
         """
         few, chosen = len(images) <= CHUNK, set(images)
-        where = f"array_has_any(links, [{literal(list(images))}])" if few else "links IS NOT NULL"
-        for batch in self.batches(["key", "links"], f"kind = 1 AND {where}"):
-            for key, linked in zip(batch["key"].to_pylist(), batch["links"].to_pylist(), strict=True):
-                if own := [image for image in linked if image in chosen]:
+        own_images = literal(list(images)) if few else ""
+        where = f"(link IN ({own_images}) OR array_has_any(links, [{own_images}]))" if few else "TRUE"
+        for batch in self.batches(["key", "link", "links"], f"kind = 1 AND {where}"):
+            for key, *linked in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if own := [image for image in _images_of(*linked) if image in chosen]:
                     yield key, own
 
     def rows(
-        self, side: Space, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+        self,
+        side: Space,
+        *,
+        keys: Sequence[int] | None = None,
+        ids: Sequence[str] | None = None,
+        links: bool = False,
+        columns: Sequence[str] = _ITEM,
     ) -> list[StoredRow]:
         """The rows of these keys, or of these ids; see `View.rows`.
 
@@ -555,20 +590,22 @@ class LanceTables(Tables):
             keys: Keys of items; None where `ids` are given.
             ids: Ids of items; None where `keys` are given.
             links: Also reads the links of each row.
+            columns: That are read.
 
         Returns:
             The rows, in any order.
         """
         number = SPACES.index(side)
         column, values = ("key", list(keys or ())) if ids is None else ("id", self.storable(ids))
-        records = list(self.records(number, column, values))
+        records = list(self.records(number, column, values, columns))
         partners: dict[str, list[int]] = {row.id: [] for row, _ in records}
         if links and number == 0:
             for key, linked in self.linked_with(list(partners)):
                 for image in linked:
                     partners[image].append(key)
         elif links and number == 1:
-            own = {row.id: row.key for row, _ in self.records(0, "id", sorted({*chain(*(ids for _, ids in records))}))}
+            images = sorted({*chain(*(ids for _, ids in records))})
+            own = {row.id: row.key for row, _ in self.records(0, "id", images, ["key", "id"])}
             for row, ids in records:
                 partners[row.id] += [own[image] for image in ids if image in own]
         return [replace(row, links=tuple(sorted(partners[row.id]))) for row, _ in records]
@@ -991,6 +1028,19 @@ class LanceView(SqlView):
                 raise
             raise IndexMovedError(f"{self.store.path} was changed while it was read for long; do it again") from problem
 
+    def shown_rows(self, side: Side, keys: Sequence[int], *, links: bool = False) -> list[StoredRow]:
+        """See `View.shown_rows`.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items.
+            links: Also reads the links of each row.
+
+        Returns:
+            The rows, without what is not shown.
+        """
+        return self.tables.rows(side, keys=keys, links=links, columns=_SHOWN)
+
     def stats(self) -> Stats:
         """Size and state of the table: its version, fragments, and what lists were measured.
 
@@ -1238,9 +1288,9 @@ class LanceView(SqlView):
         if "links" not in self.cache:
             images = self.tables.scan(["id", "key"], "kind = 0")
             keys = dict(zip(images["id"].to_pylist(), images["key"].to_pylist(), strict=True))
-            texts = self.tables.scan(["key", "links"], "kind = 1")
-            pairs = zip(texts["key"].to_pylist(), texts["links"].to_pylist(), strict=True)
-            links = sorted((text, keys[image]) for text, own in pairs for image in own or () if image in keys)
+            texts = self.tables.scan(["key", "link", "links"], "kind = 1")
+            rows = zip(*(column.to_pylist() for column in texts.columns), strict=True)
+            links = sorted((text, keys[image]) for text, *own in rows for image in _images_of(*own) if image in keys)
             self.cache["links"] = tuple(np.array(links, dtype=np.int64).reshape(-1, 2).T)
         return self.cache["links"]
 
@@ -1333,6 +1383,7 @@ class LanceView(SqlView):
             "metadata",
             "words",
             "length",
+            "link",
             "links",
             "vectors_digest",
         ]
@@ -1346,7 +1397,7 @@ class LanceView(SqlView):
                 values = grouped(facets(metadata)) if side in SIDES else {}
                 right_columns = _typed(fields, number, metadata, values)
                 recounted.update(fields.counts_of(number, values))
-                links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
+                links += sum(link_sum(image, row["id"]) for image in _images_of(row["link"], row["links"]))
                 texts, length = texts + (row["length"] is not None), length + (row["length"] or 0)
                 for what, right in {
                     f"without {views} vectors, or twice there": len(own) == views,
@@ -1357,7 +1408,7 @@ class LanceView(SqlView):
                         row["length"],
                     )
                     == (searched["words"], searched["length"]),
-                    "found by another id than its own": row["folded"] == fold(row["id"]),
+                    "found by another id than its own": row["folded"] == _folded(row["id"]),
                     "filtered by other values than the metadata": all(
                         row[column] == right_columns.get(column) for column in typed
                     ),
@@ -1423,7 +1474,8 @@ class LanceView(SqlView):
         """The images that are linked with texts that contain the words of a phrase in their order."""
         spelled = words(phrase)
         test = "contains(words, ?)" if spelled else "kind > ?"
-        texts = f"SELECT unnest(links) AS image FROM dataset WHERE kind = 1 AND {test}"
+        images = "unnest(CASE WHEN link IS NULL THEN links ELSE make_array(link) END)"
+        texts = f"SELECT {images} AS image FROM dataset WHERE kind = 1 AND {test}"
         statement = f"SELECT i.key FROM ({texts}) AS l JOIN items i ON i.side = 0 AND i.id = l.image"
         return statement, [_spaced(spelled) if spelled else 1]
 
@@ -1486,6 +1538,22 @@ def _typed(fields: TypedFields, side: int, metadata: Mapping[str, Any], values: 
     """The typed columns of an item; of a row of neighbours the images that are near."""
     near = metadata.get("near") if side == SPACES.index("neighbours") else None
     return {"labels": sorted(map(str, near))} if isinstance(near, list) and near else fields.columns(side, values)
+
+
+def _linked(images: Collection[str]) -> dict[str, Any]:
+    """The columns of the images of a text: an index of lists takes far more than one of single values."""
+    return {"link": next(iter(images))} if len(images) == 1 else {"links": sorted(images) or None}
+
+
+def _images_of(link: str | None, links: Sequence[str] | None) -> list[str]:
+    """The ids of the images of a text, of its columns."""
+    return [*([] if link is None else [link]), *(links or ())]
+
+
+def _folded(name: str) -> str | None:
+    """An id as it is searched, where that is another text."""
+    folded = fold(name)
+    return None if folded == name else folded
 
 
 def _spaced(spelled: Sequence[str]) -> str:
@@ -1570,7 +1638,7 @@ def _seal(state: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-for _name in (*View.__abstractmethods__, "owners", "owner_links", "damage", "damaged_records"):
+for _name in (*View.__abstractmethods__, "shown_rows", "owners", "owner_links", "damage", "damaged_records"):
     setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
 
 
@@ -1644,11 +1712,12 @@ def item_rows(
     """
     entry, metadata = item.entry, json.loads(item.entry.metadata_json)
     row = {
-        "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": fold(name),
+        "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": _folded(name),
         "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
         "stamp": entry.stamp, "digest": entry.digest(side, item.key),
         "vectors_digest": vectors_digest(vectors, item.key) if digest is None else digest,
-        vector_column(SPACES[side]): vectors[0], "links": sorted(item.links) if side == 1 else None,
+        vector_column(SPACES[side]): vectors[0],
+        **_linked(item.links if side == 1 else ()),
         **_searched(side, name, entry.path, entry.text, metadata),
         **_typed(fields, side, metadata, values),
     }  # fmt: skip
@@ -1960,7 +2029,9 @@ class LanceWriter(Writer):
                     for column, spaces in large.items()
                 }
                 for column, kind in {**SCALARS, **before.fields.indexes()}.items():
-                    own.create_scalar_index(column, kind, name=column, replace=True)
+                    # Of few values a bitmap each is smaller, and less to read. Orders would read it once a value.
+                    is_small = column.startswith("text_") and before.is_of_few_values(column)
+                    own.create_scalar_index(column, "BITMAP" if is_small else kind, name=column, replace=True)
                 name = LanceTables(own, self.store.path, self.store.home).index[0]
                 index = {"name": name, "vectors": vectors, "wanted": wanted}
                 index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
@@ -2021,13 +2092,13 @@ class LanceWriter(Writer):
         counts = [by_hand["lists"]] if "lists" in by_hand else lance_lists.list_counts(rows)
         sample = np.concatenate([own.sample(counts[-1] * ann.PER_LIST, seed=seed)[1] for own in spaces])
         counts = [count for count in counts if count <= len(sample)] or [len(sample)]
-        centroids = [ann.train(sample, count, seed=seed) for count in counts]
+        centroids = [lance_lists.centroids_of(sample, count, seed=seed) for count in counts]
         coded = lance_lists.BITS if width % 8 == 0 else (lance_lists.WHOLE,)
+        coded = (by_hand["bits"],) if "bits" in by_hand and width % 8 == 0 else coded
         drawn = sample[draw.permutation(len(sample), seed=seed, epoch=0, purpose="lists: error")[: lance_lists.SAMPLE]]
-        errors = {
-            bits: lance_lists.coding_error(drawn, centroids[0], bits)
-            for bits in ([by_hand["bits"]] if "bits" in by_hand and width % 8 == 0 else coded)
-        }
+        # More lists have less error: that of the fewest is taken for all but a single one.
+        errors = [{bits: lance_lists.coding_error(drawn, own, bits) for bits in coded} for own in centroids[:2]]
+        errors += errors[-1:] * (len(centroids) - len(errors))
         large = {own.side: own for own in spaces if own.side in asked}
         least = {side: own.least(ann.DEPTH) for side, own in large.items()}
         first = next(iter(large.values()))

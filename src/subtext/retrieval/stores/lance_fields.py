@@ -452,7 +452,8 @@ class TypedFields:
         if name == ID:
             part = fold(str(condition.value))
             ids = [str(value) for value in condition.values if can_hold(str(value))]
-            return _exact(f"contains(folded, {literal(part)})" if test == "contains" else f"id IN ({literal(ids)})")
+            has = f"contains(coalesce(folded, id), {literal(part)})"
+            return _exact(has if test == "contains" else f"id IN ({literal(ids)})")
         if test == "contains":
             part, long = literal(fold(texts[0])), literal(LONG_SIGN)
             field = self._field(side, "text", name)

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from subtext.ops import draw
 from subtext.retrieval import ann
 
 SETTABLE = {"lists": (1, 2**20), "probes": (1, 2**20), "bits": (1, 8), "candidates": (1, 2**16)}
@@ -28,14 +29,14 @@ SETTABLE = {"lists": (1, 2**20), "probes": (1, 2**20), "bits": (1, 8), "candidat
 BITS = (1, 2, 3, 4, 5)
 WHOLE = 32
 """Bits of a number in lists that have the vectors themselves."""
-BESIDE = 16
-"""Bytes in a list beside the code of a vector: its row, and what the error is corrected by."""
+BESIDE = 24
+"""Bytes in a list beside the code of a vector: its row, and five numbers that the error is corrected by."""
 REQUEST = 2**15
 """Bytes that are read from an object store in the time that one more request takes."""
 PER_LIST = 2**17
 """The same for a list, which takes several requests, and what is read around it."""
-SEARCHES = 100
-"""Searches of one reader, among which what it has to read once is divided."""
+SEARCHES = 32
+"""Searches of one reader, among which what it has to read once is divided: commands search once, servers often."""
 DEEP, MOST = 512, 256
 """Nearest vectors that are known of each held-out query, and the most candidates."""
 SAMPLE, ASKED, DRAWS = 4096, 16, 8
@@ -82,18 +83,40 @@ class ListSearch:
 def list_counts(rows: int) -> list[int]:
     """Numbers of lists that are tried: few are read in fewer requests, many leave out more.
 
+    One has all vectors: where every list would be searched, it is read in the fewest.
+
     Args:
         rows: Vectors in all lists.
 
     Returns:
-        Powers of two, ascending.
+        Numbers, ascending.
 
     Example:
         >>> list_counts(200_000)
-        [64, 256, 1024]
+        [1, 64, 256, 1024]
     """
     most = ann.list_count(rows)
-    return sorted({max(16, most // part) for part in (1, 4, 16)})
+    return sorted({1, *(max(16, most // part) for part in (1, 4, 16))})
+
+
+def centroids_of(sample: NDArray[np.float32], count: int, *, seed: int) -> NDArray[np.float32]:
+    """Centroids of lists, all of one length.
+
+    A code is of what a vector differs from its centroid by. That is least where the centroid is as long as the vectors
+    are in its direction; for the choice of lists the length is the same.
+
+    Args:
+        sample: (R D) float32.
+        count: Of lists.
+        seed: Of what is sampled.
+
+    Returns:
+        (C D) float32.
+    """
+    centroids = ann.train(sample, count, seed=seed)
+    some = sample[draw.permutation(len(sample), seed=seed, epoch=0, purpose="lists: length")[:SAMPLE]]
+    length = np.mean([np.max(centroids @ own) for own in some])
+    return centroids * np.float32(max(length, 1e-3))
 
 
 def index_options(bits: int) -> dict[str, Any]:
@@ -268,7 +291,7 @@ def measured(
 def cheapest(
     asked: Mapping[Any, Mapping[str, HeldOut]],
     centroids: Sequence[NDArray[np.float32]],
-    errors: Mapping[int, float],
+    errors: Sequence[Mapping[int, float]],
     recall: float,
     least: Mapping[Any, int],
     by_hand: Mapping[str, int],
@@ -279,7 +302,7 @@ def cheapest(
     Args:
         asked: Space -> space of the queries -> those.
         centroids: (C D) float32, for each number of lists.
-        errors: Bits -> `coding_error`.
+        errors: Bits -> `coding_error`, for each number of lists.
         recall: Share of the ten nearest that is to be found.
         least: Space -> fewest candidates.
         by_hand: Numbers that are set.
@@ -289,9 +312,9 @@ def cheapest(
         Space -> search; where none finds enough, by the most bits and candidates.
     """
     best, found = np.inf, dict[Any, ListSearch]()
-    for own in centroids:
-        ways = {space: list(searches(of, own, errors, recall, least[space], by_hand)) for space, of in asked.items()}
-        for bits in errors:
+    for own, error in zip(centroids, errors, strict=True):
+        ways = {space: list(searches(of, own, error, recall, least[space], by_hand)) for space, of in asked.items()}
+        for bits in error:
             chosen = {
                 space: min((way for way in of if way.bits == bits), key=cost, default=None)
                 for space, of in ways.items()
@@ -300,4 +323,4 @@ def cheapest(
             if total < best:
                 best, found = total, {space: way for space, way in chosen.items() if way is not None}
     count = len(centroids[0])
-    return found or dict.fromkeys(asked, ListSearch(count, max(errors), count, MOST))
+    return found or dict.fromkeys(asked, ListSearch(count, max(errors[0]), count, MOST))

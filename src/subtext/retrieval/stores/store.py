@@ -566,9 +566,9 @@ class View(ABC):
         Raises:
             KeyError: For a key that is not in the index.
         """
-        rows = {row.key: row for row in self.rows(side, keys=[int(key) for key in keys], links=True)}
+        rows = {row.key: row for row in self.shown_rows(side, [int(key) for key in keys], links=True)}
         partner_keys = sorted({key for row in rows.values() for key in row.links})
-        linked = {row.key: row for row in self.rows(opposite(side), keys=partner_keys)}
+        linked = {row.key: row for row in self.shown_rows(opposite(side), partner_keys)}
         items = []
         for key in keys:
             row = rows[int(key)]
@@ -581,6 +581,19 @@ class View(ABC):
                 metadata = {"images": [partner.id for partner in partners], **metadata}
             items.append(Item(row.key, row.id, row.path, captions, metadata, by_machines))
         return items
+
+    def shown_rows(self, side: Side, keys: Sequence[int], *, links: bool = False) -> list[StoredRow]:
+        """The rows of some keys as `items` shows them.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items.
+            links: Also reads the links of each row.
+
+        Returns:
+            The rows, in any order. A store may leave out content, stamp and digest.
+        """
+        return self.rows(side, keys=keys, links=links)
 
     def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
         """The keys of the items that have some ids.
