@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import compress, takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
@@ -20,6 +20,7 @@ from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields,
 from subtext.data.folders import IMAGES, TABLES, families, iter_files, suffix_of, survey, visible
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.data.sidecars import Sidecars
+from subtext.data.spool import Spool
 from subtext.errors import DataError
 from subtext.text_helpers import counted
 
@@ -206,6 +207,14 @@ Addressed = tuple[str, str, dict[str, Any] | RowIssue]
 """Position at which an image is named, its address, and its row or the reason why it has none."""
 
 
+class _Named(NamedTuple):
+    """An `Addressed` that goes to a file and comes back; a problem stays in memory."""
+
+    where: str
+    address: str
+    row: dict[str, Any] | RowIssue
+
+
 def images_of(
     descriptions: Iterable[Path],
     records: Callable[[Path, Mapping[str, list[str]]], Iterable[Addressed]],
@@ -230,24 +239,30 @@ def images_of(
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    rows, read = list[Addressed](), list[Path]()
+    rows, usable, read = Spool(_Named._make), bytearray(), False
     for file in descriptions:
-        # One file that cannot be read is a problem of itself.
+        # One file that cannot be read is a problem of itself, and no row of it counts.
         try:
-            rows += list(records(file, files))
-            read.append(file)
+            for named in records(file, files):
+                rows.append(_Named(*named))
+            problem = None
         except OSError as error:
-            rows.append((file.name, "", RowIssue(file.name, f"cannot be read: {error.strerror or error}")))
+            problem = RowIssue(file.name, f"cannot be read: {error.strerror or error}")
         except _UNREADABLE as error:
             what = str(error) if isinstance(error, DataError) else f"is not read: {str(error)[:160] or repr(error)}"
-            rows.append((file.name, "", RowIssue(file.name, what)))
+            problem = RowIssue(file.name, what)
+        usable.extend(bytes([problem is None]) * (len(rows) - len(usable)))
+        read |= problem is None
+        if problem is not None:
+            rows.append(_Named(file.name, "", problem))
+            usable.append(1)
     rivals: dict[str, dict[str, str]] = {}
-    for _, address, row in rows:
+    for _, address, row in compress(rows, usable):
         if not isinstance(row, RowIssue):
             rivals.setdefault(row["image"], {}).setdefault(_paths(address)[1], address)
 
     def single() -> Iterator[Record]:
-        for where, address, row in rows:
+        for where, address, row in compress(rows, usable):
             if isinstance(row, RowIssue):
                 yield where, row
                 continue
