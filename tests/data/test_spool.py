@@ -192,7 +192,7 @@ def listing_of(folder: Path, number: int, form: str) -> tuple[Path, Path | None]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["lines", "list", "folder", "tar"])
-def test_listing_holds_less_than_60_bytes_an_item(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listing_holds_less_than_100_bytes_an_item(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What is held of a few is held of so few that both sizes have more.
     for module, name, few in (
         (folders, "_MOST_HELD", 200), (folders, "_PACKED", 64), (object_store, "BLOCK", 64), (spool, "_ARRAYS", 8),
@@ -210,4 +210,4 @@ def test_listing_holds_less_than_60_bytes_an_item(tmp_path: Path, form: str, mon
         finally:
             tracemalloc.stop()
     items = 2_000 * (1 if form == "folder" else 2)
-    assert (held[2] - held[1]) / items < 60
+    assert (held[2] - held[1]) / items < 100

@@ -347,7 +347,7 @@ class Splits:
         codes: (N) of each item, the place of its split in `names`.
     """
 
-    def __init__(self, names: Sequence[str], codes: NDArray[np.unsignedinteger]) -> None:
+    def __init__(self, names: Sequence[str] | NDArray[np.str_], codes: NDArray[np.unsignedinteger]) -> None:
         self._names, self._codes = np.array(names), codes
 
     def __len__(self) -> int:

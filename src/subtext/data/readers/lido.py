@@ -10,7 +10,7 @@ first event.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -19,7 +19,7 @@ from defusedxml.ElementTree import iterparse
 
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
-from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
+from subtext.data.readers.images import Addressed, FilesByName, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import Columns, Source
 from subtext.errors import DataError
 
@@ -80,7 +80,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     return images_of(files_with(path, ".xml", _NAMESPACE), _records, path, images, columns)
 
 
-def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
+def _records(file: Path, files: FilesByName) -> Iterator[Addressed]:
     """Position, address and row of each image of an object."""
     for number, record in enumerate(_objects(file), start=1):
         name = next(iter(_values(record, "lidoRecID")), str(number))
