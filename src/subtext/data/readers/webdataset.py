@@ -11,7 +11,7 @@ import json
 import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -90,9 +90,8 @@ def read(path: Path, images: Path | None) -> Source:
     splits = [split_in_name(name or file.name) for file, name in zip(files, names, strict=True)]
 
     def rows() -> Iterator[Row | RowIssue]:
-        keys = KeySet()
         # Where shards share keys, each key gets the name of its shard as a prefix: hence all names are read first.
-        shared = any(key in keys or keys.add(key) for file in files for key in _keys(file))
+        shared = _has_twice(key for file in files for key in _keys(file))
         for file, name, split in zip(files, names, splits, strict=True):
             records = _records(file, name or str(file.resolve()))
             for row in rows_of(records, None, split=split if all(splits) else None):
@@ -111,6 +110,15 @@ def _records(path: Path, shard: str) -> Iterator[Record]:
             # A name that is no UTF-8 must still be printable.
             where = f"{shard} sample {sample['id']}".encode("utf-8", "replace").decode()
             yield where, _columns(sample, where)
+
+
+def _has_twice(keys: Iterable[str]) -> bool:
+    seen = KeySet()
+    for key in keys:
+        if key in seen:
+            return True
+        seen.add(key)
+    return False
 
 
 def _keys(path: Path) -> Iterator[str]:
