@@ -540,7 +540,7 @@ class _Column:
             return Column(self.entries, attrgetter(field))
         return [getattr(item, field) for item in self.entries]
 
-    def items(self, splits: Sequence[str], codes: NDArray[np.unsignedinteger]) -> Items:
+    def items(self, splits: Sequence[str], codes: NDArray[Any]) -> Items:
         """All of them as columns; `codes` has of each group the place of its split."""
         entries, groups = self.entries, np.frombuffer(self.groups, dtype=np.int64)
         names = self.fields

@@ -347,7 +347,7 @@ class Splits:
         codes: (N) of each item, the place of its split in `names`.
     """
 
-    def __init__(self, names: Sequence[str] | NDArray[np.str_], codes: NDArray[np.unsignedinteger]) -> None:
+    def __init__(self, names: Sequence[str] | NDArray[Any], codes: NDArray[Any]) -> None:
         self._names, self._codes = np.array(names), codes
 
     def __len__(self) -> int:
@@ -398,7 +398,7 @@ def taken(
     """
     if isinstance(column, Column) and len(rows) > FEW:
         return column.take(rows, known)
-    return [column[row] for row in rows]
+    return [column[row] for row in rows.tolist()]
 
 
 def changed(column: Sequence[Any], cells: Mapping[int, Any]) -> Sequence[Any]:
