@@ -3,7 +3,8 @@
     --items N        images and texts together, half of each (default 200,000, at least 20,000); a tenth is measured too
     --store KIND     folder (default), lance, s3, postgres, or the address of a place, without what stands alone
     --vectors KIND   clusters, even, or both (default)
-    --listing        nothing but what a listing costs: bytes and seconds of an item that is read, and of one unchanged
+    --listing        nothing but what a listing costs: bytes and seconds of an item that is read, of one that is built
+                     (vectors of eight numbers), and of one unchanged
     --json           print nothing but one JSON object
 
 The data are N / 2 images of 8 x 8 pixels, a thousand to a folder, and a table of JSON lines: an id, a caption, a year,
@@ -72,6 +73,8 @@ KINDS = ("folder", "lance", "s3", "postgres")
 LARGE = (100_000_000, 1_000_000_000)
 PLACES = ("Paris", "Wien", "Łódź", "Zürich", "北京")
 BOX, QUERIES, TOP = 200, 20, 10
+FEW = 8
+"""Numbers of a vector where the listing alone is measured."""
 
 Measures = dict[str, dict[str, float]]
 """What was done -> what it took."""
@@ -82,6 +85,7 @@ class Vectors:
     """Vectors of either kind, and all that were drawn of images, in the order of the table."""
 
     kind: str
+    width: int = WIDTH
     clusters: Drawn = field(default_factory=lambda: Drawn.of(1000))
     images: list[NDArray[np.float32]] = field(default_factory=list)
     drawn: int = 0
@@ -90,7 +94,7 @@ class Vectors:
         """(count D) unit rows."""
         if self.kind == "clusters":
             return self.clusters.rows(count, seed=seed)
-        rows = np.random.default_rng(seed).standard_normal((count, WIDTH), dtype=np.float32)
+        rows = np.random.default_rng(seed).standard_normal((count, self.width), dtype=np.float32)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         return rows
 
@@ -98,7 +102,7 @@ class Vectors:
         """Vectors in the place of those that a model would make."""
         self.drawn += 1
         rows = self.rows(len(items), seed=self.drawn)
-        if branch is model.image:
+        if branch is model.image and self.width == WIDTH:
             self.images.append(rows)
         return Embeddings(torch.from_numpy(rows[:, None]), torch.arange(len(items)))
 
@@ -150,11 +154,11 @@ def write_data(folder: Path, images: int) -> Path:
     return file
 
 
-def write_run(folder: Path, table: Path) -> Path:
+def write_run(folder: Path, table: Path, width: int) -> Path:
     """Write a run of an untrained model; gives its folder."""
     head = folder / "head.jsonl"
     head.write_text("".join(f"{line}\n" for line in table.read_text(encoding="utf-8").splitlines()[:50]), "utf-8")
-    options = {"image": "tiny", "image_size": 32, "embed_dim": WIDTH, "word_dim": 8, "min_count": 1}
+    options = {"image": "tiny", "image_size": 32, "embed_dim": width, "word_dim": 8, "min_count": 1}
     texts = tuple(str(text) for text in read(head).texts.values)
     model = build("dual", options, context=BuildContext(texts=texts * 10, seed=0)).model
     record = Record(model="dual", arguments=options, seed=0, status="finished", data=DataConfig(head))
@@ -397,7 +401,8 @@ def main() -> None:
         parser.error(f"--items needs {LEAST:,} or more, of which a tenth is measured as well; it got {asked.items:,}")
     torch.set_num_threads(1)
     sizes = (asked.items // SMALLER, asked.items)
-    kinds = [asked.vectors] if asked.vectors != "both" else ["clusters"] if asked.listing else ["clusters", "even"]
+    kinds = ["even"] if asked.listing else ["clusters", "even"] if asked.vectors == "both" else [asked.vectors]
+    width = FEW if asked.listing else WIDTH
     measured: dict[str, list[Measures]] = {kind: [] for kind in kinds}
     peers: dict[str, list[Measures]] = {kind: [] for kind in kinds}
     with ExitStack() as servers:
@@ -408,9 +413,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
                 table = write_data(folder, size // 2)
-                run = write_run(folder, table)
+                run = write_run(folder, table, width)
                 for kind in kinds:
-                    vectors, meter = Vectors(kind), Meter(server)
+                    vectors, meter = Vectors(kind, width), Meter(server)
                     one = one_size(folder, table, run, place, vectors, meter, listing=asked.listing)
                     measured[kind].append(one)
                     if not asked.listing and asked.store in KINDS:
@@ -420,7 +425,7 @@ def main() -> None:
         for kind, (small, large) in measured.items()
     }
     shown = asked.listing and not asked.json
-    for what in ("read the table", "read the folder", "update, nothing changed") if shown else ():
+    for what in ("read the table", "read the folder", "build", "update, nothing changed") if shown else ():
         own = slopes[kinds[0]][what]
         each = {name: value * (2 if "folder" in what else 1) / 1e6 for name, value in own.items()}
         print(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from subtext.data.spool import taken
+from subtext.data.spool import Splits, taken
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.ops import draw
 from subtext.text_helpers import counted
@@ -49,7 +49,7 @@ class Items:
     ids: Sequence[str]
     values: Sequence[str | bytes | None]
     groups: NDArray[np.int64]
-    splits: NDArray[Any]
+    splits: NDArray[Any] | Splits
     metadata: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     marks: Sequence[str] = ()
 

@@ -10,7 +10,6 @@ import io
 import os
 import posixpath
 import re
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -26,7 +25,7 @@ from subtext.data.folders import IMAGES, as_listed, families, plain_name, suffix
 from subtext.data.image_files import image_exists
 from subtext.data.rows import Row, Source
 from subtext.data.sidecars import NearSidecars
-from subtext.data.spool import RowFinder
+from subtext.data.spool import KeySet
 from subtext.text_helpers import counted, listed
 
 _ABSOLUTE = re.compile(r"/|[a-z]:/|//", re.IGNORECASE)
@@ -142,7 +141,7 @@ class _Join:
     def __init__(self, source: Source, embedded: bool, finder: Finder) -> None:
         self.source, self.embedded, self.finder = source, embedded, finder
         self.found: list[tuple[str, str]] = []
-        self._hashes, self._named, self.lost = array("q"), RowFinder(), False
+        self._named, self.any_named, self.lost = KeySet(), False, False
         self.filled, self.differing = Counter[str](), Counter[str]()
         self.columns: dict[str, str] = {}
         self.example = ""
@@ -173,18 +172,13 @@ class _Join:
             yield row
         yield from self._notes()
 
-    def _is_named(self, root: Path, name: str) -> bool:
-        """Whether a row has named an image."""
-        own = hash(self._plain(root, name))
-        return self._named.find(own, lambda row: self._hashes[row] == own) is not None
-
     def _is_new(self, name: str) -> bool:
         """Whether no earlier row has named an image; this one has now."""
-        if self._is_named(self.source.root, name):
+        own = self._plain(self.source.root, name)
+        if own in self._named:
             return False
-        own = hash(self._plain(self.source.root, name))
-        self._named.add(own, len(self._hashes))
-        self._hashes.append(own)
+        self._named.add(own)
+        self.any_named = True
         return True
 
     def _by_id(self, row: Row) -> Row:
@@ -255,9 +249,11 @@ class _Join:
         if self.differing:
             what = f"where table and file differ, the table counts: {_counts(self.differing)}; {self.example}"
             yield RowIssue(where, what, fatal=False)
-        if (whole := self.source.whole) is not None and self._hashes:
+        if (whole := self.source.whole) is not None and self.any_named:
             finder = self.finder if whole == self.source.root else Finder(whole)
-            left = sorted((name for name in finder.all_files() if not self._is_named(whole, name)), key=as_listed)
+            left = sorted(
+                (name for name in finder.all_files() if self._plain(whole, name) not in self._named), key=as_listed
+            )
             if left:
                 inside = (table.is_relative_to(whole) for table in self.source.tables)
                 names = [str(table.relative_to(whole)) if within else table.name

@@ -49,7 +49,7 @@ from subtext.data.rows import (
     parse_columns,
     rows_of,
 )
-from subtext.data.spool import Column, RowFinder, Spool, changed, taken
+from subtext.data.spool import Column, RowFinder, Splits, Spool, changed, taken
 from subtext.data.unchanged import ReadAgain, Unchanged
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
@@ -229,7 +229,8 @@ def read(
         problems += _nearly_alike(dataset)
         if again := downloaded_again():
             problems.append(RowIssue("downloads", again, fatal=False))
-        where, textless = taken(where, kept), textless[kept]
+        if kept is not None:
+            where, textless = taken(where, kept), textless[kept]
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
         problems += alike(RowIssue(where[int(row)], note, fatal=False) for row in np.flatnonzero(textless))
@@ -432,9 +433,10 @@ def _assemble(
     groups, names = assembly.groups, ["", *assembly.splits]
     own_splits = len(names) > 1 or (unchanged is not None and unchanged.split)
     if not own_splits:
-        codes, names = draw_split_numbers((group.first for group in groups), seed=seed).astype(np.uint16), list(SHARES)
+        codes, names = draw_split_numbers((group.first for group in groups), seed=seed), list(SHARES)
     else:
         codes = np.frombuffer(assembly.split_of, dtype=np.uint16)
+        codes = codes if len(names) > 256 else codes.astype(np.uint8)
         reason = "has no split, and other rows have one; name the split of every row"
         without = (groups[int(number)] for number in np.flatnonzero(codes == 0))
         problems += [RowIssue(group.where, reason, item=group.first) for group in without]
@@ -456,11 +458,13 @@ def _assemble(
     textless = np.frombuffer(assembly.textless, dtype=np.uint8) > 0
     usable[links[:, 0]] = True
     textless[links[:, 0]] = False
-    kept_images = np.flatnonzero(usable & (dataset.images.splits != ""))
-    kept_texts = np.flatnonzero(dataset.texts.splits != "")
-    if len(kept_images) < len(dataset.images) or len(kept_texts) < len(dataset.texts):
-        dataset = dataset.subset(kept_images, kept_texts)
-    return dataset, taken(assembly.images.column("where"), kept_images), textless[kept_images]
+    usable &= dataset.images.splits != ""
+    with_split = dataset.texts.splits != ""
+    where = assembly.images.column("where")
+    if usable.all() and with_split.all():
+        return dataset, where, textless
+    kept = np.flatnonzero(usable)
+    return dataset.subset(kept, np.flatnonzero(with_split)), taken(where, kept), textless[kept]
 
 
 class _Item(NamedTuple):
@@ -485,6 +489,7 @@ class _Column:
 
     Args:
         spooled: Whether they lie in a file.
+        named: See the attribute.
 
     Attributes:
         entries: The items.
@@ -493,25 +498,31 @@ class _Column:
         rows: Finds an item by its name.
         merged: Whether a later row added fields to an item.
         marked: Whether an item has a mark.
+        named: Whether items are found by their names, which costs some bytes of each; else from the first search on.
     """
 
-    def __init__(self, *, spooled: bool) -> None:
+    def __init__(self, *, spooled: bool, named: bool = True) -> None:
         self.entries: list[_Item] | Spool[_Item] = Spool(_Item.of) if spooled else []
         self.groups, self.fields, self.merged, self.marked = array("q"), dict[str, None](), False, False
-        self.rows, self._others = RowFinder(), dict[str, int]()
+        self.rows, self._others, self.named = RowFinder(), dict[str, int](), named
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def find(self, name: str) -> int | None:
         """The row of a name."""
-        row = self._others.get(name) if self._others else None
-        return row if row is not None else self.rows.find(name, lambda row: self.entries[row].name == name)
+        if not self.named:
+            self.named = True
+            for row, item in enumerate(self.entries):
+                self.rows.add(item.name, row)
+        other = self._others.get(name) if self._others else None
+        return other if other is not None else self.rows.find(name, lambda row: self.entries[row].name == name)
 
     def add(self, item: _Item) -> int:
         """The row of a new item."""
         row = len(self.entries)
-        self.rows.add(item.name, row)
+        if self.named:
+            self.rows.add(item.name, row)
         self.entries.append(item)
         self.groups.append(item.group)
         self.fields |= dict.fromkeys(item.metadata)
@@ -529,7 +540,7 @@ class _Column:
             return Column(self.entries, attrgetter(field))
         return [getattr(item, field) for item in self.entries]
 
-    def items(self, splits: Sequence[str], codes: NDArray[np.uint16]) -> Items:
+    def items(self, splits: Sequence[str], codes: NDArray[Any]) -> Items:
         """All of them as columns; `codes` has of each group the place of its split."""
         entries, groups = self.entries, np.frombuffer(self.groups, dtype=np.int64)
         names = self.fields
@@ -541,9 +552,9 @@ class _Column:
         else:
             metadata = {name: [item.metadata.get(name) for item in entries] for name in names}
             marks = [_mark(item) for item in entries] if self.marked else []
-        return Items(
-            self.column("name"), self.column("value"), groups, np.array(splits)[codes[groups]], metadata, marks
-        )
+        own = codes[groups]
+        of_items = Splits(splits, own) if isinstance(entries, Spool) else np.array(splits)[own]
+        return Items(self.column("name"), self.column("value"), groups, of_items, metadata, marks)
 
 
 def _field(name: str) -> Callable[[_Item], Any]:
@@ -635,7 +646,7 @@ class _Assembly:
 
     def __init__(self, merged_splits: Mapping[str, str], files: _Files | None, *, spooled: bool) -> None:
         self.merged_splits, self.files = merged_splits, files
-        self.images, self.texts = _Column(spooled=spooled), _Column(spooled=spooled)
+        self.images, self.texts = _Column(spooled=spooled), _Column(spooled=spooled, named=False)
         self.groups: list[_Group] | Spool[_Group] = Spool(_Group._make) if spooled else []
         self.split_of, self.splits = array("H"), dict[str, int]()
         self.alone, self.textless, self.unpaired = bytearray(), bytearray(), bytearray()
@@ -800,8 +811,9 @@ class _Assembly:
             if text is not None and image is not None and self._is_linked(image, text):
                 text = None
             name = ""
-            while text is None and (not name or self.texts.find(name) is not None):
-                # IMAGE#0, IMAGE#1, ...: the names by which text features are joined.
+            # IMAGE#0, IMAGE#1, ...: the names by which text features are joined; one of another form may be like it.
+            other = image is None or self.texts.named
+            while text is None and (not name or (other and self.texts.find(name) is not None)):
                 count = self._next_count(group if image is None else image)
                 name = f"{row.where if image is None else self.images.entries[image].name}#{count}"
         if text is None:
@@ -849,7 +861,7 @@ def _check_images(
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
     each: bool = False,
-) -> tuple[Dataset, list[RowIssue], NDArray[np.int64]]:
+) -> tuple[Dataset, list[RowIssue], NDArray[np.int64] | None]:
     """Check the images of a data set; each that cannot be used becomes a problem.
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
@@ -864,7 +876,7 @@ def _check_images(
         each: Whether each missing image is a problem even where no file exists, as of the few rows of a `Source`.
 
     Returns:
-        The data set whose images can be used, the problems, and the rows of these images.
+        The data set whose images can be used, the problems, and the rows of these images; None for all.
     """
     root, respelt = dataset.root, dict[int, str]()
     missing, folders = _missing(dataset, few=each), dict[str, dict[str, set[str]]]()
@@ -910,7 +922,7 @@ def _check_images(
             undecodable, notes = decoded_images(images, root, rows, progress)
         reasons |= undecodable
     if not reasons:
-        return dataset, notes, np.arange(len(images))
+        return dataset, notes, None
     keep = np.ones(len(images), dtype=bool)
     keep[list(reasons)] = False
     problems = []
@@ -928,10 +940,10 @@ def _nearly_alike(dataset: Dataset) -> list[RowIssue]:
     """Notes on images whose paths differ in case or accents alone: they are two items, as the disk has two files."""
     folded = np.fromiter((hash(plain_name(value)) if isinstance(value, str) else 0 for value in dataset.images.values),
                          dtype=np.int64, count=len(dataset.images))  # fmt: skip
-    order = np.argsort(folded, kind="stable")
-    again = folded[order[1:]] == folded[order[:-1]]
-    twice = np.sort(order[np.append(again, False) | np.insert(again, 0, False)]) if len(order) else order
+    ordered = np.sort(folded)
+    again = ordered[1:] == ordered[:-1]
     named: dict[str, list[str]] = {}
+    twice = np.flatnonzero(np.isin(folded, ordered[1:][again])) if again.any() else ()
     for row in twice:
         if isinstance(value := dataset.images.values[int(row)], str):
             named.setdefault(plain_name(value), []).append(value)

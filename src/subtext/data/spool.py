@@ -11,6 +11,7 @@ import tempfile
 import threading
 import weakref
 from array import array
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
@@ -50,8 +51,41 @@ def _unpacked(content: bytes) -> list[Any]:
     return values
 
 
+class _Starts:
+    """Where records start in a file, most of which follow each other: some 4 bytes are held of each."""
+
+    def __init__(self) -> None:
+        self._blocks, self._behind = array("q"), array("I")
+        self._far = dict[int, int]()
+
+    def __len__(self) -> int:
+        return len(self._behind)
+
+    def append(self, start: int) -> None:
+        if len(self._behind) % _BLOCK == 0:
+            self._blocks.append(start)
+        self._behind.append(0)
+        self[len(self._behind) - 1] = start
+
+    def __getitem__(self, row: int) -> int:
+        behind = self._behind[row]
+        return self._blocks[row // _BLOCK] + behind if behind != _FAR else self._far[row]
+
+    def __setitem__(self, row: int, start: int) -> None:
+        behind = start - self._blocks[row // _BLOCK]
+        if behind >= _FAR:
+            self._far[row] = start
+        self._behind[row] = min(behind, _FAR)
+
+
+_BLOCK = 64
+"""Records whose starts are told from that of the first one."""
+_FAR = 0xFFFFFFFF
+"""In the place of a start that is farther away, as that of a record which was written again much later."""
+
+
 class Spool(Generic[Record]):
-    """Records in a temporary file without a name, which ends with this object; 8 bytes are held of each.
+    """Records in a temporary file without a name, which ends with this object; some 4 bytes are held of each.
 
     A record that JSON cannot write, as a reader of another package may give one, stays in memory. Threads may read.
 
@@ -63,7 +97,7 @@ class Spool(Generic[Record]):
         self._make, self._odd = make, dict[int, Record]()
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (ends with this object)
         weakref.finalize(self, self._file.close)
-        self._starts, self._pending, self._written = array("q"), bytearray(), 0
+        self._starts, self._pending, self._written = _Starts(), bytearray(), 0
         self._recent: dict[int, Record] = {}
         self._lock = threading.Lock()
 
@@ -147,12 +181,14 @@ class Spool(Generic[Record]):
 
 
 class RowFinder:
-    """Finds a row by what it has: 12 to 18 bytes are held of each, a part of a hash and the number of the row."""
+    """Finds a row by what it has: some 9 bytes are held of each, a part of a hash and the number of the row.
+
+    They lie in the order of these parts, in as many short arrays as make it cheap to put another one between.
+    """
 
     def __init__(self) -> None:
         self._count = 0
-        self._parts, self._rows = array(_WORD), array(_WORD)
-        self._resize(64)
+        self._places: list[array[int] | None] = [None] * _ARRAYS
 
     def __len__(self) -> int:
         return self._count
@@ -167,12 +203,15 @@ class RowFinder:
         Returns:
             The row; None for none.
         """
-        part, parts, rows = _part(key), self._parts, self._rows
-        place = part % len(rows)
-        while row := rows[place]:
-            if parts[place] == part and same(row - 1):
-                return row - 1
-            place = place + 1 if place + 1 < len(rows) else 0
+        number, part = _parts(key)
+        if (places := self._places[number]) is None:
+            return None
+        for place in range(bisect_left(places, part), len(places)):
+            row = places[place] - part
+            if row > _MOST_ROWS:
+                return None
+            if same(row):
+                return row
         return None
 
     def add(self, key: Hashable, row: int) -> None:
@@ -180,34 +219,55 @@ class RowFinder:
 
         Args:
             key: The key.
-            row: The number, 0 to 4,294,967,294.
+            row: The number, 0 to 4,294,967,295.
         """
-        if 3 * self._count >= 2 * len(self._rows):
-            self._resize(len(self._rows) * 3 // 2)
-        self._insert(_part(key), row + 1)
+        number, part = _parts(key)
+        if (places := self._places[number]) is None:
+            places = self._places[number] = array("Q")
+        insort(places, part + row)
         self._count += 1
 
-    def _insert(self, part: int, row: int) -> None:
-        rows = self._rows
-        place = part % len(rows)
-        while rows[place]:
-            place = place + 1 if place + 1 < len(rows) else 0
-        self._parts[place], rows[place] = part, row
 
-    def _resize(self, size: int) -> None:
-        parts, rows = self._parts, self._rows
-        self._parts, self._rows = array(_WORD, [0]) * size, array(_WORD, [0]) * size
-        for place, row in enumerate(rows):
-            if row:
-                self._insert(parts[place], row)
+_ARRAYS = 1024
+"""Arrays of a finder."""
+_MOST_ROWS = 0xFFFFFFFF
 
 
-_WORD = "I" if array("I").itemsize == 4 else "L"
-"""Of 4 bytes."""
+def _parts(key: Hashable) -> tuple[int, int]:
+    """The array of a key, and a part of its hash behind which a row has room."""
+    number = _hash(key)
+    return number % _ARRAYS, number & 0xFFFFFFFF00000000
 
 
-def _part(key: Hashable) -> int:
-    return hash(key if isinstance(key, str | bytes) else (key,)) & 0xFFFFFFFF
+def _hash(key: Hashable) -> int:
+    """64 bits."""
+    return hash(key if isinstance(key, str | bytes) else (key,)) & 0xFFFFFFFFFFFFFFFF
+
+
+class KeySet:
+    """Keys, by 64 bits of a hash of each: some 9 bytes are held."""
+
+    def __init__(self) -> None:
+        self._hashes: list[array[int] | None] = [None] * _ARRAYS
+
+    def __contains__(self, key: Hashable) -> bool:
+        own = _hash(key)
+        hashes = self._hashes[own % _ARRAYS]
+        if hashes is None:
+            return False
+        place = bisect_left(hashes, own)
+        return place < len(hashes) and hashes[place] == own
+
+    def add(self, key: Hashable) -> None:
+        """Add a key that is not among them.
+
+        Args:
+            key: The key.
+        """
+        own = _hash(key)
+        if (hashes := self._hashes[own % _ARRAYS]) is None:
+            hashes = self._hashes[own % _ARRAYS] = array("Q")
+        insort(hashes, own)
 
 
 class Column(Sequence[Any]):
@@ -279,6 +339,50 @@ class Column(Sequence[Any]):
         return Column(self._records, self._cell, rows, {**self._other, **named})
 
 
+class Splits:
+    """The split of each item, as an array of texts would have it; a number of each is held.
+
+    Args:
+        names: The splits.
+        codes: (N) of each item, the place of its split in `names`.
+    """
+
+    def __init__(self, names: Sequence[str] | NDArray[Any], codes: NDArray[Any]) -> None:
+        self._names, self._codes = np.array(names), codes
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        codes = self._codes[rows]
+        return Splits(self._names, codes) if isinstance(codes, np.ndarray) else self._names[codes]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._names[code] for code in self._codes)
+
+    def __eq__(self, other: object) -> Any:
+        """(N) which items have a split."""
+        return (self._names == other)[self._codes]
+
+    def __ne__(self, other: object) -> Any:
+        """(N) which items do not have a split."""
+        return (self._names != other)[self._codes]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """(N) as texts."""
+        return self._names[self._codes].astype(dtype or self._names.dtype)
+
+    def tolist(self) -> list[str]:
+        """As texts.
+
+        Returns:
+            The split of each item.
+        """
+        return list(map(self._names.tolist().__getitem__, self._codes.tolist()))
+
+
 def taken(
     column: Sequence[Any], rows: NDArray[np.int64], known: dict[int, NDArray[np.int64]] | None = None
 ) -> Sequence[Any]:
@@ -294,7 +398,7 @@ def taken(
     """
     if isinstance(column, Column) and len(rows) > FEW:
         return column.take(rows, known)
-    return [column[row] for row in rows]
+    return [column[row] for row in rows.tolist()]
 
 
 def changed(column: Sequence[Any], cells: Mapping[int, Any]) -> Sequence[Any]:

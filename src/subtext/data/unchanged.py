@@ -2,7 +2,7 @@
 
 An index keeps of each image, behind the size and the times of its file, a mark: a hash of the rows of the listing that
 name it, and of its sidecars. A row whose mark and file are those of the index is passed over while the listing is read.
-Of each image of the index some hashes are held, below 100 bytes.
+Of each image of the index 70 bytes of hashes are held, and 8 of each of its texts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,13 +104,27 @@ def file_part(stamp: str | None) -> str | None:
 
 
 def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    """64 bits, of this process."""
+    return hash(text) & 0xFFFFFFFFFFFFFFFF
 
 
-def _without_change(stamp: str) -> str:
-    """A stamp without the time of change."""
-    parts = stamp.split(" ")
-    return " ".join([*parts[:2], *parts[3:]])
+class _Stamp(NamedTuple):
+    """A stamp as numbers: size and time, the time of change, and the mark; 0 for none.
+
+    The time of change stands alone: where it alone differs, the content is compared.
+    """
+
+    file: int
+    changed: int
+    mark: int
+
+    @classmethod
+    def of(cls, stamp: str) -> _Stamp:
+        """That of a stamp, with its mark or without."""
+        size, _, rest = stamp.partition(" ")
+        modified, _, rest = rest.partition(" ")
+        changed, _, mark = rest.partition(" ")
+        return cls(_hash(f"{size} {modified}"), _hash(changed) & 0xFFFFFFFF, _hash(mark) if mark else 0)
 
 
 class Unchanged:
@@ -125,40 +139,39 @@ class Unchanged:
 
     def __init__(self, images: Iterable[KnownImage], root: Path, *, count: int, verify_files: bool) -> None:
         self.root, self.verify_files = root.resolve(), verify_files
-        kinds = [("id", "u8"), ("path", "u8"), ("stamp", "u8"), ("slow", "u8"), ("file", "u8"), ("content", "S16")]
-        self.images: NDArray[np.void] = np.zeros(count, dtype=[*kinds, ("key", "i8"), ("texts", "i4")])
-        self._links = array("q"), array("q")
+        # A column each, in the order of the first: numbers of Python are read out of them faster than out of NumPy's.
+        self._ids, self._paths, self._files, self._contents, self._marks = (
+            array("Q", bytes(8 * count)) for _ in range(5)
+        )
+        self._keys, self._changed, self._first, self._count = (
+            array(kind, bytes(array(kind).itemsize * count)) for kind in "qIII"
+        )
+        self._texts = array("q")
         for place, image in enumerate(images):
-            stamp = image.stamp or ""
-            marked = stamp.count(" ") == 3
-            self.images[place] = (
-                _hash(image.id),
-                _hash(image.path or f"\0{image.id}"),
-                _hash(stamp) if marked else 0,
-                _hash(_without_change(stamp)) if marked else 0,
-                _hash(file_part(stamp) or ""),
-                image.content,
-                image.key,
-                len(image.texts),
-            )
-            self._links[0].extend([image.key] * len(image.texts))
-            self._links[1].extend(image.texts)
-        self._by_id: NDArray[np.uint32] = np.argsort(self.images["id"], kind="stable").astype(np.uint32)
-        self._ids = array("Q", self.images["id"][self._by_id].tobytes())
-        self._by_path: NDArray[np.uint32] = np.argsort(self.images["path"], kind="stable").astype(np.uint32)
-        self._paths = array("Q", self.images["path"][self._by_path].tobytes())
-        rows = self.images
+            stamp = _Stamp.of(image.stamp or "")
+            self._ids[place] = _hash(image.id)
+            self._paths[place] = _hash(image.path or f"\0{image.id}")
+            self._files[place], self._changed[place], self._marks[place] = stamp
+            self._contents[place] = _content(image.content)
+            self._keys[place] = image.key
+            self._first[place], self._count[place] = len(self._texts), len(image.texts)
+            self._texts.extend(image.texts)
+        order: NDArray[np.uint32] = np.argsort(_numbers(self._ids), kind="stable").astype(np.uint32)
+        for column in (value for value in vars(self).values() if isinstance(value, array) and len(value) == count):
+            if column is not self._texts:
+                _numbers(column)[:] = _numbers(column)[order]
+        self._by_path: array[int] | None = None
         self._sidecars: tuple[str, set[str]] = "", set()
-        self.seen = bytearray(len(rows))
-        self.split, self.items, self.number = False, 0, len(rows)
-        self._now = bytearray(len(rows))
-        self._files = array("Q")
+        self.seen = bytearray(count)
+        self.split, self.items, self.number = False, 0, count
+        self._now = bytearray(count)
+        self._passed = array("Q")
         self.touched: list[tuple[int, str]] = []
         self.passes = True
 
     def begin(self) -> None:
         """Begin a listing."""
-        self._now, self._files, self.split, self.items = bytearray(len(self.seen)), array("Q"), False, 0
+        self._now, self._passed, self.split, self.items = bytearray(len(self.seen)), array("Q"), False, 0
 
     def whole_listing(self) -> Unchanged:
         """The same that passes over nothing of the next listing.
@@ -177,19 +190,30 @@ class Unchanged:
         """
         items, self.items = self.items, 0
         self.seen = bytearray(np.frombuffer(self.seen, np.uint8) | np.frombuffer(self._now, np.uint8))
-        self.passes, self._now = True, bytearray(len(self.seen))
+        self.passes, self._now, self._passed = True, bytearray(len(self.seen)), array("Q")
         return items
 
     @property
     def keys(self) -> NDArray[np.int64]:
         """(N) keys of the images that were passed over, ascending."""
-        return np.sort(self.images["key"][np.frombuffer(self.seen, np.uint8) > 0])
+        keys: NDArray[np.int64] = _numbers(self._keys)[np.frombuffer(self.seen, np.bool_)]
+        keys.sort()
+        return keys
 
     @property
     def texts(self) -> NDArray[np.int64]:
         """(M) keys of their texts, ascending."""
-        images, texts = (np.frombuffer(column, np.int64) for column in self._links)
-        return np.unique(texts[np.isin(images, self.keys)])
+        chosen = np.zeros(len(self._texts), dtype=np.bool_)
+        seen, first, count = np.frombuffer(self.seen, np.bool_), _numbers(self._first), _numbers(self._count)
+        for start in range(0, len(seen), _BLOCK):
+            own = slice(start, start + _BLOCK)
+            of_images = count[own][seen[own]].astype(np.int64)
+            before = np.cumsum(of_images) - of_images
+            chosen[np.arange(of_images.sum()) + np.repeat(first[own][seen[own]] - before, of_images)] = True
+        texts: NDArray[np.int64] = _numbers(self._texts)[chosen]
+        texts.sort()
+        again = texts[1:] == texts[:-1]
+        return np.unique(texts) if again.any() else texts
 
     def changed(self, rows: Iterable[Row | RowIssue], root: Path) -> Iterator[Row | RowIssue]:
         """Pass over the rows of images that the index has as they are; the others get their marks.
@@ -220,20 +244,19 @@ class Unchanged:
                 stamp, identity = f"{file[0]} {mark}", file[1]
                 if place is not None and mark and self._is_stored(place, unit, stamp, root):
                     self._now[place] = 1
-                    self._files.append(identity)
+                    self._passed.append(identity)
                     self.split |= unit[0].split is not None
-                    texts = (
-                        sum(len(row.texts) for row in unit)
-                        if unit[0].inside is None
-                        else int(self.images[place]["texts"])
-                    )
+                    texts = sum(len(row.texts) for row in unit) if unit[0].inside is None else self._count[place]
                     self.items += 1 + texts
                     continue
                 new.append(identity)
             for row in unit:
                 yield replace(row, mark=(number, mark))
-        if len(new) and np.isin(np.frombuffer(new, np.uint64), np.frombuffer(self._files, np.uint64)).any():
-            raise ReadAgain
+        if len(new) and len(self._passed):
+            passed, files = _numbers(self._passed), _numbers(new)
+            passed.sort()
+            if (passed[np.minimum(np.searchsorted(passed, files), len(passed) - 1)] == files).any():
+                raise ReadAgain
 
     def is_other(self, value: str | bytes, root: Path) -> bool:
         """Tell whether an image is no file that the index has as it is now; it need not be decoded again.
@@ -247,22 +270,32 @@ class Unchanged:
         """
         if isinstance(value, bytes):
             return True
-        wanted = _hash(self._stored_path(value, root.resolve()))
-        place = bisect_left(self._paths, wanted)
-        if place == len(self._paths) or self._paths[place] != wanted:
+        if (place := self._place_of(self._stored_path(value, root.resolve()))) is None:
             return True
-        known, stamp = self.images[self._by_path[place]], file_stamp(value, root)
-        if stamp and known["file"] == _hash(stamp) and not self.verify_files:
-            return False
+        stamp = file_stamp(value, root)
+        if stamp and not self.verify_files:
+            own = _Stamp.of(stamp)
+            if (self._files[place], self._changed[place]) == (own.file, own.changed):
+                return False
         try:
             # Copied, moved or given other rights: the same bytes have been decoded before.
-            return not self._has_content(place=int(self._by_path[place]), value=value, root=root)
+            return not self._has_content(place, value, root)
         except DataError:
             return True
 
+    def _place_of(self, path: str) -> int | None:
+        """The place of an image that has a path."""
+        if self._by_path is None:
+            order = np.argsort(_numbers(self._paths), kind="stable").astype(np.uint32)
+            self._by_path = array("I", order.tobytes())
+        wanted = _hash(path)
+        row = bisect_left(self._by_path, wanted, key=self._paths.__getitem__)
+        place = self._by_path[row] if row < len(self._by_path) else None
+        return place if place is not None and self._paths[place] == wanted else None
+
     def _has_content(self, place: int, value: str, root: Path) -> bool:
         """Whether an image has the content that the index has of it; that of a store is needed no more then."""
-        same = image_digest(value, root) == bytes(self.images[place]["content"]).ljust(16, b"\0")
+        same = _content(image_digest(value, root)) == self._contents[place]
         release([value] if same else [])
         return same
 
@@ -272,7 +305,7 @@ class Unchanged:
             return None
         wanted = _hash(name)
         place = bisect_left(self._ids, wanted)
-        return int(self._by_id[place]) if place < len(self._ids) and self._ids[place] == wanted else None
+        return place if place < len(self._ids) and self._ids[place] == wanted else None
 
     def _sidecars_in(self, row: Row, root: Path) -> set[str]:
         """The paths of the .xmp files in the folder of an image."""
@@ -310,21 +343,21 @@ class Unchanged:
         return row.image if self._place(row) is not None or was_asked(row.image) else None
 
     def _is_stored(self, place: int, unit: list[Row], stamp: str, root: Path) -> bool:
-        known, value = self.images[place], str(unit[0].image)
-        if known["texts"] < sum(len(row.texts) for row in unit) or known["path"] != _hash(
-            self._stored_path(value, root)
-        ):
+        value, own = str(unit[0].image), _Stamp.of(stamp)
+        if self._count[place] < sum(len(row.texts) for row in unit):
             return False
-        if known["stamp"] == _hash(stamp) and not self.verify_files:
+        if (self._files[place], self._marks[place]) != (own.file, own.mark):
+            return False
+        if self._paths[place] != _hash(self._stored_path(value, root)):
+            return False
+        if self._changed[place] == own.changed and not self.verify_files:
             return True
-        if known["slow"] != _hash(_without_change(stamp)):
-            return False
         try:
             same = self._has_content(place, value, root)
         except DataError:
             return False
-        if same and known["stamp"] != _hash(stamp):
-            self.touched.append((int(known["key"]), stamp))
+        if same and self._changed[place] != own.changed:
+            self.touched.append((self._keys[place], stamp))
         return same
 
     def _stored_path(self, value: str, root: Path) -> str:
@@ -332,6 +365,20 @@ class Unchanged:
             return value
         file = (root / value).resolve()
         return file.relative_to(self.root).as_posix() if file.is_relative_to(self.root) else str(file)
+
+
+_BLOCK = 65_536
+"""Images whose texts are gathered at a time."""
+
+
+def _numbers(column: array[int]) -> NDArray[Any]:
+    """A column as an array of NumPy, which shares its memory."""
+    return np.frombuffer(column, dtype=f"{'i' if column.typecode == 'q' else 'u'}{column.itemsize}")
+
+
+def _content(digest: bytes) -> int:
+    """The half of a digest, by which a file is compared with what it was."""
+    return int.from_bytes(digest[:8], "little")
 
 
 def _units(rows: Iterable[Row | RowIssue]) -> Iterator[list[Row] | RowIssue]:

@@ -801,13 +801,18 @@ def find_missing(
     return without_renamed(writer, missing, readings, known=known)
 
 
-_HELD = 8192
-"""Rows of an index that are read at a time."""
+_HELD, _BLOCK = 8192, 65_536
+"""Rows of an index that are read, and keys that are compared at a time."""
 
 
 def _keys_without(keys: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
     """Keys, each once, without those that stand among others, too."""
-    found: NDArray[np.int64] = keys[~np.isin(keys, others, assume_unique=True)]
+    others = np.sort(others)
+    kept = np.ones(len(keys), dtype=bool)
+    for start in range(0, len(keys) if len(others) else 0, _BLOCK):
+        some = keys[start : start + _BLOCK]
+        kept[start : start + _BLOCK] = others[np.minimum(np.searchsorted(others, some), len(others) - 1)] != some
+    found: NDArray[np.int64] = keys[kept]
     return found
 
 
@@ -816,7 +821,7 @@ def _keys_of(view: View, side: Side, ids: Iterable[str]) -> NDArray[np.int64]:
     remaining, keys = iter(ids), array("q")
     while some := list(islice(remaining, _HELD)):
         keys.extend(view.keys_of(side, some).values())
-    return np.array(keys, dtype=np.int64)
+    return np.frombuffer(keys, dtype=np.int64)
 
 
 def known_images(view: View) -> Iterator[KnownImage]:

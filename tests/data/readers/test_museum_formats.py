@@ -209,6 +209,16 @@ def test_bad_lido_file_is_problem_of_itself(tmp_path: Path) -> None:
     assert read(tmp_path, on_error="skip").images.ids == ["a.jpg", "b.jpg"]
 
 
+def test_no_object_of_a_damaged_lido_file_counts(tmp_path: Path) -> None:
+    images(tmp_path, "a.jpg", "b.jpg")
+    for name in ("a", "b"):
+        records = OBJECT.format(name=name, link=f"https://example.org/{name}.jpg")
+        (tmp_path / f"{name}.xml").write_text(LIDO.format(records=records))
+    (tmp_path / "a.xml").write_text((tmp_path / "a.xml").read_text().removesuffix("</lido:lidoWrap>"))
+    data = read(tmp_path, on_error="skip")
+    assert list(data.images.ids) == ["b.jpg"] and any("a.xml needs to be XML" in str(it) for it in data.problems)
+
+
 EVENT = """<lido:eventSet><lido:event><lido:eventType><lido:conceptID>http://terminology.lido-schema.org/{id}</lido:conceptID>
 <lido:term>{kind}</lido:term></lido:eventType>{actors}<lido:eventDate>{date}</lido:eventDate></lido:event></lido:eventSet>"""
 ACTOR = """<lido:eventActor><lido:actorInRole><lido:actor><lido:nameActorSet><lido:appellationValue>{other}

@@ -80,6 +80,27 @@ def test_file_that_cannot_be_opened_is_named(tmp_path: Path, name: str) -> None:
         list(table.records(tmp_path / name))
 
 
+@pytest.mark.parametrize("piece", [1, 2, 7, 2**16])
+def test_json_list_is_the_same_in_pieces_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(table, "_PIECE", piece)
+    wanted = [{"a": "ä€😀\n" * 3, "b": [1, 2.5e3, None, True, {"c": "}],"}]}, {}, {"n": 12345678901234567890}]
+    for indent in (None, 1):
+        for ascii_only in (True, False):
+            text = json.dumps(wanted, indent=indent, ensure_ascii=ascii_only)
+            assert rows(tmp_path / "a.json", b"\xef\xbb\xbf" + f" {text}\n ".encode()) == wanted
+    for content, place in (
+        (b'[{"a": 1}', "Expecting ',' delimiter: line 1 column 10 (char 9)"),
+        (b'[\n{"a": 1},\n{"a": tru}]', "Expecting value: line 3 column 7 (char 18)"),
+        (b'[{"a": "x]', "Unterminated string starting at: line 1 column 8 (char 7)"),
+        (b'[{"a": 1}] 2', "Extra data: line 1 column 12 (char 11)"),
+        (b'[{"a": "\xff"}]', "it is not valid UTF-8"),
+    ):
+        with pytest.raises(DataError, match=re.escape(f"one JSON object per line; {place}")):
+            rows(tmp_path / "a.json", content)
+
+
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
 @pytest.mark.parametrize("name", ["a.csv", "a.json"])
 def test_utf16_is_named(tmp_path: Path, name: str, mark: bytes) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
 from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
+from subtext.data.readers.images import Addressed, FilesByName, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import RESERVED, Columns, Source, read_object
 
 PRIORITY = 60
@@ -52,7 +52,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     return images_of(files_with(path, ".json", _CONTEXT), _records, path, images, columns)
 
 
-def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
+def _records(file: Path, files: FilesByName) -> Iterator[Addressed]:
     """Position of each canvas, address of its image, and its row."""
     manifest = read_object(file)
     about = _about(manifest)

@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import compress, takewhile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
@@ -20,6 +20,7 @@ from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields,
 from subtext.data.folders import IMAGES, TABLES, families, iter_files, suffix_of, survey, visible
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.data.sidecars import Sidecars
+from subtext.data.spool import RowFinder, Spool
 from subtext.errors import DataError
 from subtext.text_helpers import counted
 
@@ -149,21 +150,45 @@ def _first_bytes(file: Path) -> bytes:
         return start.read(2**16)
 
 
-def files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Map every end of an image's path, from its name alone to the whole, to the images whose paths end so.
+class FilesByName:
+    """The images of a folder by every end of their paths, from the name alone to the whole; they lie in a file.
+
+    Some 9 bytes of each end are held.
 
     Args:
         folder: Folder of the images, with sub-folders.
-
-    Returns:
-        End of a path, without suffix -> the paths from the folder.
     """
-    found: dict[str, list[str]] = {}
-    for path in sorted(iter_files(folder, refuse=_refuse)):
-        if suffix_of(path) in IMAGES:
-            for end in _ends(os.path.splitext(path)[0]):  # noqa: PTH122 (100,000 paths)
-                found.setdefault(end, []).append(path)
-    return found
+
+    def __init__(self, folder: Path) -> None:
+        self._paths, self._rows = Spool[tuple[str]](lambda fields: (fields[0],)), RowFinder()
+        for path in iter_files(folder, refuse=_refuse):
+            if suffix_of(path) in IMAGES:
+                for end in _ends(os.path.splitext(path)[0]):  # noqa: PTH122 (100,000 paths)
+                    self._rows.add(end, len(self._paths))
+                self._paths.append((path,))
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for (path,) in self._paths)
+
+    def ending(self, end: str) -> list[str]:
+        """Give the images whose paths without suffix end so, sorted.
+
+        Args:
+            end: Last parts of a path.
+
+        Returns:
+            The paths from the folder.
+        """
+        found = list[str]()
+
+        def keep(row: int) -> bool:
+            (path,) = self._paths[row]
+            if f"/{os.path.splitext(path)[0]}".endswith(f"/{end}"):  # noqa: PTH122
+                found.append(path)
+            return False
+
+        self._rows.find(end, keep)
+        return sorted(found)
 
 
 def _ends(path: str) -> list[str]:
@@ -172,7 +197,7 @@ def _ends(path: str) -> list[str]:
     return ["/".join(parts[start:]) for start in range(len(parts))]
 
 
-def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
+def files_at(address: str, files: FilesByName) -> list[str]:
     """Find the images that an address or a path may mean.
 
     Of the images that have the name at its end, with the same suffix or another, those count that share most folders
@@ -182,7 +207,7 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
 
     Args:
         address: A URL or a path.
-        files: Those of `files_by_name`.
+        files: The images of the folder.
 
     Returns:
         Paths of images: none, one, or several of which nothing says which one is meant.
@@ -191,7 +216,7 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
     for end in (*(_ends(path)[:-4] if path != identifier else ()), *_ends(identifier)):
         stem, suffix = os.path.splitext(end)  # noqa: PTH122 (100,000 paths)
         # The end of MS.2 is no suffix.
-        if found := (files.get(stem) if suffix.lower() in IMAGES else None) or files.get(end):
+        if found := (files.ending(stem) if suffix.lower() in IMAGES else []) or files.ending(end):
             return [file for file in found if file.endswith(suffix)] or found
     return []
 
@@ -206,9 +231,17 @@ Addressed = tuple[str, str, dict[str, Any] | RowIssue]
 """Position at which an image is named, its address, and its row or the reason why it has none."""
 
 
+class _Named(NamedTuple):
+    """An `Addressed` that goes to a file and comes back; a problem stays in memory."""
+
+    where: str
+    address: str
+    row: dict[str, Any] | RowIssue
+
+
 def images_of(
     descriptions: Iterable[Path],
-    records: Callable[[Path, Mapping[str, list[str]]], Iterable[Addressed]],
+    records: Callable[[Path, FilesByName], Iterable[Addressed]],
     path: Path,
     images: Path | None,
     columns: Columns | None,
@@ -220,7 +253,7 @@ def images_of(
 
     Args:
         descriptions: The files that describe images.
-        records: The rows of a description, by the images of `files_by_name`.
+        records: The rows of a description, by the images of the folder.
         path: The data set: a file, or a folder.
         images: Folder of the images; None for the folder of `path`.
         columns: Role -> fields; the texts are `headline` and `caption` where no others are named.
@@ -229,29 +262,47 @@ def images_of(
         A row per image that is there.
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
-    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    rows, read = list[Addressed](), list[Path]()
+    files, columns = FilesByName(root), {"text": TEXT_FIELDS, **(columns or {})}
+    rows, usable = Spool(_Named._make), bytearray()
     for file in descriptions:
-        # One file that cannot be read is a problem of itself.
+        # One file that cannot be read is a problem of itself, and no row of it counts.
         try:
-            rows += list(records(file, files))
-            read.append(file)
+            for named in records(file, files):
+                rows.append(_Named(*named))
+            problem = None
         except OSError as error:
-            rows.append((file.name, "", RowIssue(file.name, f"cannot be read: {error.strerror or error}")))
+            problem = RowIssue(file.name, f"cannot be read: {error.strerror or error}")
         except _UNREADABLE as error:
             what = str(error) if isinstance(error, DataError) else f"is not read: {str(error)[:160] or repr(error)}"
-            rows.append((file.name, "", RowIssue(file.name, what)))
-    rivals: dict[str, dict[str, str]] = {}
-    for _, address, row in rows:
-        if not isinstance(row, RowIssue):
-            rivals.setdefault(row["image"], {}).setdefault(_paths(address)[1], address)
+            problem = RowIssue(file.name, what)
+        usable.extend(bytes([problem is None]) * (len(rows) - len(usable)))
+        if problem is not None:
+            rows.append(_Named(file.name, "", problem))
+            usable.append(1)
+    # Of most images there is one address, which its row has.
+    rivals, first = dict[str, dict[str, str]](), RowFinder()
+
+    def is_of(image: str) -> Callable[[int], bool]:
+        return lambda number: _image_of(rows[number]) == image
+
+    for number in compress(range(len(rows)), usable):
+        if (image := _image_of(rows[number])) is None:
+            continue
+        if (earlier := first.find(image, is_of(image))) is None:
+            first.add(image, number)
+        elif (other := rows[earlier].address) != rows[number].address:
+            own = rivals.setdefault(image, {_paths(other)[1]: other})
+            own.setdefault(_paths(rows[number].address)[1], rows[number].address)
 
     def single() -> Iterator[Record]:
-        for where, address, row in rows:
+        for where, address, row in compress(rows, usable):
             if isinstance(row, RowIssue):
                 yield where, row
                 continue
             image, identifier = row["image"], _paths(address)[1]
+            if image not in rivals:
+                yield where, _with_languages(row, columns)
+                continue
             shared = {rival: _shared_folders(image, rival) for rival in rivals[image]}
             nearest = [rival for rival, count in shared.items() if count == max(shared.values())]
             if nearest == [identifier]:
@@ -261,7 +312,12 @@ def images_of(
             reason = f"'{address}' and '{second}' both end at {image}; keep the folders of the addresses"
             yield where, RowIssue(where, reason, name=address)
 
-        yield from _left_out(path, root, descriptions, files, set(rivals) if read else None)
+        yield from _left_out(path, root, descriptions)
+        if path.is_dir() and len(first):
+            left = [image for image in files if first.find(image, is_of(image)) is None]
+            if left:
+                what = f"{counted(len(left), 'image')} left out, which no description names, first {min(left)}"
+                yield root.name, RowIssue(root.name, what, fatal=False)
 
     return Source(rows_of(single(), None), root)
 
@@ -283,10 +339,12 @@ def _with_languages(row: dict[str, Any], columns: Columns) -> dict[str, Any]:
     return new
 
 
-def _left_out(
-    path: Path, root: Path, descriptions: Iterable[Path], files: Mapping[str, list[str]], named: set[str] | None
-) -> Iterator[Record]:
-    """Notes on files that look like descriptions and are none, and on images that none of them names."""
+def _image_of(named: _Named) -> str | None:
+    return None if isinstance(named.row, RowIssue) else named.row["image"]
+
+
+def _left_out(path: Path, root: Path, descriptions: Iterable[Path]) -> Iterator[Record]:
+    """Notes on files that look like descriptions and are none."""
     descriptions = list(descriptions)
     if path.is_dir() and descriptions:
         suffix = descriptions[0].suffix.lower()
@@ -295,11 +353,6 @@ def _left_out(
             number = counted(len(others), f"{suffix} file")
             what = f"{number} left out, for nothing in it says what it is, first {others[0]}"
             yield path.name, RowIssue(path.name, what, fatal=False)
-    left = sorted({image for images in files.values() for image in images} - (named or set()))
-    if path.is_dir() and left and named:
-        number = counted(len(left), "image")
-        what = f"{number} left out, which no description names, first {left[0]}"
-        yield root.name, RowIssue(root.name, what, fatal=False)
 
 
 def _shared_folders(image: str, identifier: str) -> int:

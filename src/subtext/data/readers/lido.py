@@ -10,16 +10,16 @@ first event.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from defusedxml.ElementTree import parse
+from defusedxml.ElementTree import iterparse
 
 from subtext.data.dataset import RowIssue
 from subtext.data.dates import read_date
-from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
+from subtext.data.readers.images import Addressed, FilesByName, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import Columns, Source
 from subtext.errors import DataError
 
@@ -80,13 +80,9 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     return images_of(files_with(path, ".xml", _NAMESPACE), _records, path, images, columns)
 
 
-def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
+def _records(file: Path, files: FilesByName) -> Iterator[Addressed]:
     """Position, address and row of each image of an object."""
-    try:
-        tree = parse(file).getroot()
-    except (SyntaxError, ValueError) as error:
-        raise DataError(f"{file} needs to be XML without entities; {str(error)[:200]}") from error
-    for number, record in enumerate(tree.iter(f"{{{_NAMESPACE}}}lido"), start=1):
+    for number, record in enumerate(_objects(file), start=1):
         name = next(iter(_values(record, "lidoRecID")), str(number))
         where = f"{file.name} object {name}"
         named = _values(record, "linkResource")
@@ -108,6 +104,19 @@ def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
         group = {"group": f"{file.name} {name}"} if len(found) > 1 else {}
         for image, link in found.items():
             yield where, link, {**fields, **group, "object": name, "image": image}
+
+
+def _objects(file: Path) -> Iterator[Element]:
+    """The objects of a file, one after the other; what was given is forgotten."""
+    root: Element | None = None
+    try:
+        for event, element in iterparse(file, events=("start", "end")):
+            root = element if root is None else root
+            if event == "end" and element.tag == f"{{{_NAMESPACE}}}lido":
+                yield element
+                root.clear()
+    except (SyntaxError, ValueError) as error:
+        raise DataError(f"{file} needs to be XML without entities; {str(error)[:200]}") from error
 
 
 def _about(record: Element) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
@@ -13,7 +14,7 @@ from contextlib import closing
 from datetime import datetime, time
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from subtext.data.arrays import parquet_batches, record_values
 from subtext.data.dataset import RowIssue
@@ -273,18 +274,84 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
         if path.suffix.lower() == ".json":
             first = start.removeprefix(MARK).lstrip().partition(b"\n")[0].strip()
             if first.startswith(b"["):
-                try:
-                    values = json.loads(file.read(), object_pairs_hook=_once)
-                except (ValueError, RecursionError) as error:
-                    raise DataError(
-                        f"{path} needs to be a JSON list, or one JSON object per line; {_short(error)}"
-                    ) from error
-                for number, value in enumerate(values, start=1):
+                for number, value in enumerate(_list_entries(file, path), start=1):
                     yield f"{prefix}entry {number}", _object(value, f"{prefix}entry {number}")
                 return
             if first == b"{":
                 raise DataError(f"{path} needs to be a JSON list, or one JSON object per line; it is one long object")
         yield from json_lines(file, prefix)
+
+
+_PIECE, _NEAR = 2**16, 16
+"""Letters of a list that are read at a time; so near to the end of what was read, an error may be one of the cut."""
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _list_entries(file: IO[bytes], path: Path) -> Iterator[Any]:
+    """The values of a JSON list, one after the other: of the file, no more is held than a value needs."""
+    letters = codecs.getreader("utf-8")(file)
+    text, place, before, lines, column = "", 0, 0, 0, 0
+
+    def read_on() -> bool:
+        """Forget what was parsed, and read as much again as there is, so that a long value is not tried often."""
+        nonlocal text, place, before, lines, column
+        if not (more := letters.read(max(_PIECE, len(text) - place))):
+            return False
+        before, breaks = before + place, text.count("\n", 0, place)
+        lines, column = lines + breaks, place - text.rfind("\n", 0, place) - 1 if breaks else column + place
+        text, place = text[place:] + more, 0
+        return True
+
+    def after_space() -> str:
+        """The next letter that is no space; "" at the end."""
+        nonlocal place
+        while True:
+            place = _SPACE.match(text, place).end()  # type: ignore[union-attr]
+            if place < len(text):
+                return text[place]
+            if not read_on():
+                return ""
+
+    def refused(what: str, at: int) -> ValueError:
+        breaks = text.count("\n", 0, at)
+        in_line = at - text.rfind("\n", 0, at) if breaks else column + at + 1
+        return ValueError(f"{what}: line {lines + breaks + 1} column {in_line} (char {before + at})")
+
+    def value() -> Any:
+        nonlocal place
+        while True:
+            try:
+                found, end = _DECODER.raw_decode(text, place)
+                # Of a number at the end, the rest may come.
+                if end < len(text) or not read_on():
+                    place = min(end, len(text))
+                    return found
+            except json.JSONDecodeError as error:
+                is_cut = error.pos > len(text) - _NEAR or error.msg.startswith("Unterminated string")
+                if not is_cut or not read_on():
+                    raise refused(error.msg, error.pos) from error
+
+    try:
+        if after_space() == "\ufeff":
+            place += 1
+            after_space()
+        place += 1
+        sign = after_space()
+        while sign != "]":
+            yield value()
+            if (sign := after_space()) == ",":
+                place += 1
+                if after_space() == "]":
+                    raise refused("Illegal trailing comma before end of array", place)
+            elif sign != "]":
+                raise refused("Expecting ',' delimiter", place)
+        place += 1
+        if after_space():
+            raise refused("Extra data", place)
+    except (ValueError, RecursionError) as error:
+        # Also bytes that are no UTF-8, a name twice in one object, or lists in lists without end.
+        what = "it is not valid UTF-8; save it as UTF-8" if isinstance(error, UnicodeDecodeError) else _short(error)
+        raise DataError(f"{path} needs to be a JSON list, or one JSON object per line; {what}") from error
 
 
 def json_lines(lines: Iterable[bytes], prefix: str = "") -> Iterator[Record]:
@@ -303,7 +370,7 @@ def json_lines(lines: Iterable[bytes], prefix: str = "") -> Iterator[Record]:
             continue
         where = f"{prefix}line {number}"
         try:
-            value = json.loads(line, object_pairs_hook=_once)
+            value = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
         except UnicodeDecodeError:
             yield where, RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
             continue
@@ -322,6 +389,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for position, name in enumerate(names) if name in names[:position])
         raise ValueError(f"the name {twice!r} is there twice in one object; rename one")
     return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)
+"""To make one for each line takes longer than to read the line."""
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any] | RowIssue:

@@ -1,7 +1,7 @@
 """WebDataset tars: files of one name are one sample (000017.jpg, 000017.txt, 000017.json).
 
-Images stay in the tar: a sample holds the offset of its image in it, and memory does not grow with the images. A
-compressed tar has no such offsets; its images are held in memory.
+Images stay in the tar: a sample holds the offset of its image in it. A compressed tar has no such offsets; the bytes of
+its images go on with their samples. Tars are read twice, first their names.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import json
 import re
 import tarfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +19,7 @@ from subtext.data.dataset import RowIssue
 from subtext.data.folders import IMAGES as SUFFIXES, iter_files
 from subtext.data.image_files import inside
 from subtext.data.rows import MARK, TEXT, Record, Row, Source, described, rows_of, split_in_name
+from subtext.data.spool import KeySet
 from subtext.errors import DataError
 
 PRIORITY = 70
@@ -88,15 +88,18 @@ def read(path: Path, images: Path | None) -> Source:
     root = path if path.is_dir() else files[0].parent
     names = [file.relative_to(root).as_posix() if file.is_relative_to(root) else "" for file in files]
     splits = [split_in_name(name or file.name) for file, name in zip(files, names, strict=True)]
-    rows: list[Row | RowIssue] = []
-    for file, name, split in zip(files, names, splits, strict=True):
-        rows += rows_of(_records(file, name or str(file.resolve())), None, split=split if all(splits) else None)
-    counts = Counter(row.image_id for row in rows if isinstance(row, Row))
-    for row in rows:
-        # Where shards share keys, each key gets the name of its shard as a prefix.
-        if isinstance(row, Row) and max(counts.values()) > 1:
-            row.image_id = f"{row.where.split(' sample ')[0]}/{row.image_id}"
-    return Source(rows, images if images is not None else root)
+
+    def rows() -> Iterator[Row | RowIssue]:
+        # Where shards share keys, each key gets the name of its shard as a prefix: hence all names are read first.
+        shared = _has_twice(key for file in files for key in _keys(file))
+        for file, name, split in zip(files, names, splits, strict=True):
+            records = _records(file, name or str(file.resolve()))
+            for row in rows_of(records, None, split=split if all(splits) else None):
+                if shared and isinstance(row, Row):
+                    row.image_id = f"{row.where.split(' sample ')[0]}/{row.image_id}"
+                yield row
+
+    return Source(rows(), images if images is not None else root)
 
 
 def _records(path: Path, shard: str) -> Iterator[Record]:
@@ -109,8 +112,24 @@ def _records(path: Path, shard: str) -> Iterator[Record]:
             yield where, _columns(sample, where)
 
 
-def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | RowIssue]:
-    """The consecutive members of one key."""
+def _has_twice(keys: Iterable[str]) -> bool:
+    seen = KeySet()
+    for key in keys:
+        if key in seen:
+            return True
+        seen.add(key)
+    return False
+
+
+def _keys(path: Path) -> Iterator[str]:
+    """The keys of the samples that have an image, as far as a shard can be read."""
+    for sample in _samples(path, "", names=True):
+        if not isinstance(sample, RowIssue) and "image" in sample:
+            yield sample["id"]
+
+
+def _samples(path: Path, shard: str, *, names: bool = False) -> Iterator[dict[str, Any] | RowIssue]:
+    """The consecutive members of one key; their `names` alone, or also what they hold."""
     sample: dict[str, Any] = {}
     count = 0
     try:
@@ -130,7 +149,9 @@ def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | RowIssue]:
                     sample = {}
                 sample["id"] = key
                 suffix = suffix.lower()
-                if suffix.rpartition(".")[2] in IMAGES and "image" not in sample:
+                if names:
+                    sample |= {"image": ""} if suffix.rpartition(".")[2] in IMAGES else {}
+                elif suffix.rpartition(".")[2] in IMAGES and "image" not in sample:
                     sample["image"] = inside(shard, member.offset_data, member.size) if seekable else _data(tar, member)
                 elif suffix in _TEXTS or suffix in ("json", "cls"):
                     sample[suffix] = _data(tar, member)
