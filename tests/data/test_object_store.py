@@ -285,6 +285,22 @@ def test_items_keep_their_order_while_threads_download(monkeypatch: pytest.Monke
     assert [0, *taken] == given and len(held) == 200
 
 
+@pytest.mark.parametrize(("images", "size"), [(5, 1), (50, 300)])
+def test_downloads_run_ahead_by_few_images_and_bytes(monkeypatch: pytest.MonkeyPatch, images: int, size: int) -> None:
+    monkeypatch.setattr(object_store, "AHEAD", images)
+    monkeypatch.setattr(object_store, "AHEAD_BYTES", 1000)
+    monkeypatch.setattr(object_store, "_states", object_store._States())
+    begun, addresses = list[str](), [f"s3://a/{number}" for number in range(60)]
+    for address in addresses:
+        object_store._states[address] = web_images.State(size, 1)
+    monkeypatch.setattr(object_store, "_keep", lambda address, most: begun.append(address))
+    most = 0
+    for done, address in enumerate(object_store.fetched(addresses, lambda address: address)):
+        assert address in begun
+        most = max(most, len(begun) - done)
+    assert 2 <= most <= min(images, 1000 // size) + 1 and begun == addresses
+
+
 def test_host_says_what_changed(host: https_server.Host) -> None:
     dated = host.put("dated.png", picture(1), Last_Modified="Wed, 21 Oct 2015 07:28:00 GMT")
     tagged, silent = host.put("tagged.png", picture(2), ETag='"a"'), host.put("silent.png", picture(3))

@@ -652,6 +652,8 @@ class _Assembly:
         splits: Split -> its number.
         alone: Of each image, whether it may be of no pair: it has no partner on purpose, or a row that has no text.
         textless: Of each image, whether it has a row that has no text.
+        unpaired: Of each image, whether it has no partner on purpose.
+        paired: Of each image, whether it has a text.
         notes: On rows with another value of a field (second) of an image (first).
     """
 
@@ -660,7 +662,7 @@ class _Assembly:
         self.images, self.texts = _Column(spooled=spooled), _Column(spooled=spooled)
         self.groups: list[_Group] | Spool[_Group] = Spool(_Group._make) if spooled else []
         self.split_of, self.splits = array("H"), dict[str, int]()
-        self.alone, self.textless, self.unpaired = bytearray(), bytearray(), bytearray()
+        self.alone, self.textless, self.unpaired, self.paired = (bytearray() for _ in range(4))
         self.notes: dict[tuple[int, str], RowIssue] = {}
         self._named_groups, self._by_file, self._text_of = RowFinder(), RowFinder(), RowFinder()
         self._linked = array("I"), array("I")
@@ -704,11 +706,10 @@ class _Assembly:
         """
         if image is None or not is_address(address := self.images.entries[image].value):
             return
-        item, linked = self.images.entries[image], self._linked[0]
+        item = self.images.entries[image]
         code = self.split_of[item.group]
         split = list(self.splits)[code - 1] if code else ""
-        is_kept = self.alone[image] or (len(linked) > 0 and linked[-1] == image)
-        if is_kept and (split or not (self.splits or splits)):
+        if (self.alone[image] or self.paired[image]) and (split or not (self.splits or splits)):
             mark = "" if item.mark is None else item.mark[1]
             taker.take(ListedImage(item.name, str(address), item.metadata, tuple(self.images.fields), split, mark))
 
@@ -761,7 +762,7 @@ class _Assembly:
         if image is None:
             item = _Item(name, path, self._group(row, split, name), row.metadata, row.where, row.mark)
             image = self.images.add(item)
-            for flags in (self.alone, self.textless, self.unpaired):
+            for flags in (self.alone, self.textless, self.unpaired, self.paired):
                 flags.append(0)
             if file is not None:
                 self._by_file.add(file, image)
@@ -863,6 +864,7 @@ class _Assembly:
                 self._more_links.add((image, text))
             else:
                 self._first_image[text] = image + 1
+            self.paired[image] = 1
             self._linked[0].append(image)
             self._linked[1].append(text)
 

@@ -1078,7 +1078,8 @@ def _update(
         former = []  # Items of both places stay, and so do both places.
     with store.writing("update") as writer:
         readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
-        streams, former_total = list[ImageStream](), sum(store.counts.values())
+        former_total = sum(store.counts.values())
+        streams: list[ImageStream] = []
         known, passed = _known(store, verify_files=verify_files), 0
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
