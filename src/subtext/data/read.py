@@ -704,14 +704,15 @@ class _Assembly:
             taker: Takes it.
             splits: Whether rows that were passed over have splits.
         """
-        if image is None or not is_address(address := self.images.entries[image].value):
+        if image is None or not isinstance(address := self.images.entries[image].value, str) or not is_address(address):
             return
         item = self.images.entries[image]
         code = self.split_of[item.group]
         split = list(self.splits)[code - 1] if code else ""
         if (self.alone[image] or self.paired[image]) and (split or not (self.splits or splits)):
             mark = "" if item.mark is None else item.mark[1]
-            taker.take(ListedImage(item.name, str(address), item.metadata, tuple(self.images.fields), split, mark))
+            fields = tuple(self.images.fields)
+            taker.take(ListedImage(item.name, address, item.metadata, fields, split, mark, bool(self.paired[image])))
 
     def all_links(self) -> NDArray[np.int64]:
         """(L, 2) the pairs in their order; an image without a text of its own, in a group of texts, has all of them."""

@@ -46,6 +46,7 @@ class ListedImage(NamedTuple):
         fields: All fields of the images so far, in their order.
         split: Name of its split; "" for none.
         mark: As of `mark_of`.
+        has_texts: Whether it has a text.
     """
 
     id: str
@@ -54,6 +55,7 @@ class ListedImage(NamedTuple):
     fields: tuple[str, ...]
     split: str
     mark: str
+    has_texts: bool
 
 
 class ImageTaker(Protocol):
@@ -192,7 +194,7 @@ class Unchanged:
         self.split, self.items, self.number = False, 0, len(rows)
         self._now = bytearray(len(rows))
         self._files = array("Q")
-        self._contents: NDArray[np.bytes_] | None = None
+        self._by_content: NDArray[np.bytes_] | None = None
         self.touched: list[tuple[int, str]] = []
         self.passes = True
         self.taker: ImageTaker | None = None
@@ -206,11 +208,11 @@ class Unchanged:
         Returns:
             Whether one does.
         """
-        if self._contents is None:
-            self._contents = np.sort(self.images["content"])
+        if self._by_content is None:
+            self._by_content = np.sort(self.images["content"])
         wanted = np.bytes_(content)
-        place = int(np.searchsorted(self._contents, wanted))
-        return place < len(self._contents) and bool(self._contents[place] == wanted)
+        place = int(np.searchsorted(self._by_content, wanted))
+        return place < len(self._by_content) and bool(self._by_content[place] == wanted)
 
     def begin(self) -> None:
         """Begin a listing."""

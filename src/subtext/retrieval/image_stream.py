@@ -76,7 +76,8 @@ class Target(NamedTuple):
 
     Attributes:
         writer: Changes the index.
-        job: Number of the job that the images belong to; None for none.
+        job: Number of the job that the images belong to; while it is unfinished, nothing of a listing is passed over.
+            None for no job: an image that has texts gets its mark when these are put in.
     """
 
     writer: Writer
@@ -315,7 +316,8 @@ class ImageStream:
     def _put(self, count: int) -> None:
         """Embed the first images that are ready, and put them in."""
         images, self._ready = [usable.image for usable in self._ready[:count]], self._ready[count:]
-        target, items = self._open(images[0]), _items(images)
+        target = self._open(images[0])
+        items = _items(images, unfinished=target.job is not None)
         assert self._model is not None
         writer, root = target.writer, self._place[0]
         embed = ChunkEmbedder(self._model, (root, Path(writer.manifest.root)), self._reading, *self._embedding)
@@ -402,12 +404,15 @@ class ImageStream:
         return found
 
 
-def _items(images: Sequence[ListedImage]) -> Items:
-    """Images as columns; each has all fields that were known when the last one was read."""
+def _items(images: Sequence[ListedImage], *, unfinished: bool = True) -> Items:
+    """Images as columns; each has all fields that were known when the last one was read.
+
+    Where no job is unfinished, those whose texts are still to come have no marks.
+    """
     fields = images[-1].fields
     metadata: dict[str, list[Any]] = {name: [image.metadata.get(name) for image in images] for name in fields}
     splits = np.array([image.split for image in images])
-    marks = [image.mark for image in images]
+    marks = [image.mark if unfinished or not image.has_texts else "" for image in images]
     count = len(images)
     return Items(
         [image.id for image in images],

@@ -295,6 +295,33 @@ def test_build_that_loses_its_store_goes_on_later(
     assert contents(index) == contents(here) and verify(index) == []
 
 
+@pytest.mark.parametrize("verb", ["build", "add", "update"])
+def test_texts_inside_images_come_after_a_store_that_went_away(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted, verb: str
+) -> None:
+    place, index = f"texts-{verb}", tmp_path / "index"
+    put(bucket, place, ["red"])
+    command = {
+        "build": lambda: build(index, f"s3://archive/{place}", run, batch_size=2),
+        "add": lambda: subtext.add_to_index(index, f"s3://archive/{place}", quiet=True, batch_size=2),
+        "update": lambda: update_index(index, quiet=True, batch_size=2),
+    }
+    if verb != "build":
+        build(index, f"s3://archive/{place}", run)
+    put_in_both(bucket, tmp_path, place, 12)
+    bucket.post(f"gone-after/{place}/10.png")
+    with pytest.raises(StoreError, match="needs to exist"):
+        command[verb]()
+    assert 4 <= len(vectors(index)) < 13
+    bucket.post("back")
+    update(index)  # Not the same command: it finds what that one has begun.
+    assert [row[4] for row in contents(index) if row[0] == "texts"] == [
+        f"a text of {number:02}.png" for number in (0, 4, 8)
+    ]
+    bucket.asked()
+    assert update(index) == (0, 16, 0) and bucket.asked() == ["LIST"]
+
+
 def test_rows_of_a_table_that_stand_apart_are_of_one_download(
     bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted
 ) -> None:

@@ -428,6 +428,8 @@ def add_to_index(
     work = replace(work, sources=_as_first_read(store, sources), split=split)
     with store.writing("add") as writer:
         known = None if restore_deleted else _known(store)
+        if known is not None and any(job.verb in ("build", "add") for job in unfinished(store)):
+            known.passes = False  # Images may be there, and their texts not yet.
         verb = name
 
         def begin(_: First, source: dict[str, Any]) -> Target:
@@ -1067,7 +1069,10 @@ def _update(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
         )
     # What was cut off has put new names in already: whether an old name has one is told by the whole listing.
-    cut_off = any(job.verb == "update" and job.finished is None and CHANGES not in (job.source or {}) for job in jobs)
+    unfinished = [job for job in jobs if job.finished is None and CHANGES not in (job.source or {})]
+    cut_off = any(job.verb == "update" for job in unfinished)
+    # Of what another command has begun, images may be there, and their texts not yet.
+    whole = cut_off or any(job.verb in ("build", "add") for job in unfinished)
     if damaged := [str(job.number) for job in jobs if job.damaged]:
         keep_missing = True
         say(
@@ -1084,6 +1089,7 @@ def _update(
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
             # No job names what is put in before all is read: an update that ends here has only added items.
+            known.passes = not whole
             streams.append(_stream_into(step, lambda _first, _source: Target(writer, None), renames=True))
             opened, source = open_source(step, store, None if cut_off else known, stream=streams[-1])
             passed += known.finish()
@@ -1138,6 +1144,9 @@ def _update(
             writer.finish(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
+        for job in unfinished:
+            if job.verb in ("build", "add"):
+                writer.finish(job.number)  # All of its data was read.
         refresh_spaces(writer, quiet=work.quiet)
         if readings:
             refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
