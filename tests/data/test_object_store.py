@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import time
+import tracemalloc
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,7 @@ import https_server
 import pytest
 import s3_server
 from PIL import Image
+from pyarrow import fs
 
 from subtext.data import object_store, web_images
 from subtext.data.addresses import StoreFolder, address_error, as_path, is_address, joined_path
@@ -299,6 +301,26 @@ def test_downloads_run_ahead_by_few_images_and_bytes(monkeypatch: pytest.MonkeyP
         assert address in begun
         most = max(most, len(begun) - done)
     assert 2 <= most <= min(images, 1000 // size) + 1 and begun == addresses
+
+
+def test_listing_holds_few_bytes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 20_000
+
+    class Listed:
+        def get_file_info(self, _: object) -> list[Any]:
+            names = (f"archive/listed/{number // 1000:03}/image-{number:07}.jpg" for number in range(count))
+            return [fs.FileInfo(name, fs.FileType.File, mtime_ns=10**18, size=9) for name in names]
+
+    monkeypatch.setattr(object_store, "_states", object_store._States())
+    monkeypatch.setattr(object_store, "_opened", lambda address: (Listed(), address.partition("://")[2]))
+    tracemalloc.start()
+    try:
+        names = object_store.list_store(as_path("s3://archive/listed"))
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The names have 79 of them with the list; what Arrow itself allocates is not counted.
+    assert len(names) == count and held < 140 * count and most < 155 * count
 
 
 def test_host_says_what_changed(host: https_server.Host) -> None:

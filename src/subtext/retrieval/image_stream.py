@@ -30,13 +30,23 @@ from subtext.data.unchanged import ListedImage, Unchanged, file_part
 from subtext.data.web_images import key_of
 from subtext.errors import DataError
 from subtext.models.model import Model
-from subtext.retrieval.build import CHUNK, Chunk, ChunkEmbedder, WriteCounts, require_model, require_no_cluster
+from subtext.retrieval.build import (
+    CHUNK,
+    Chunk,
+    ChunkEmbedder,
+    EmbeddedChunk,
+    WriteCounts,
+    require_model,
+    require_no_cluster,
+)
 from subtext.retrieval.journal import deleted_before
 from subtext.retrieval.stores.item import Change, StoredRow
 from subtext.retrieval.stores.store import Writer
 
 PIECE = 2**28
 """Bytes of images from which they are embedded together, if they make a whole batch."""
+TOGETHER = 32
+"""Images that are checked together; a batch, if that has fewer."""
 _READ, _CHECKED, _TAKEN = 1, 2, 4
 """Of an image: its bytes were needed in this reading; it can be decoded; it was put in."""
 
@@ -146,13 +156,9 @@ class ImageStream:
         self._number = 0
         self._flags, self._broken, self._pages = _Flags(), dict[str, str](), dict[str, int]()
         self._waiting, self._ready = list[ListedImage](), list[_Usable]()
+        self._made, self._embedded = list[EmbeddedChunk](), list[str]()
         self._in_chunk = self._count = 0
         self.written = WriteCounts()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was asked where images are put: from then on, there may be some."""
-        return self._target is not None
 
     def compare(self, known: Unchanged | None, verify: bool | Callable[[str | bytes, Path], bool]) -> None:
         """Set what the index has.
@@ -181,6 +187,7 @@ class ImageStream:
             progress: Called with the number of images that were taken or left, and of all that are listed so far.
         """
         self._place, self._progress, self._number = (root.resolve(), form), progress, 0
+        self.flush()
         self._flags.clear(_READ)
         release([*(image.address for image in self._waiting), *(usable.image.address for usable in self._ready)])
         self._waiting, self._ready = [], []
@@ -233,16 +240,17 @@ class ImageStream:
             release([image.address])
             return
         self._waiting.append(image)
-        if len(self._waiting) >= self._reading[0]:
+        if len(self._waiting) >= min(TOGETHER, self._reading[0]):
             self._check()
-            self._put_whole_batches()
+            self._embed_whole_batches()
 
     def finish(self) -> None:
         """Take what is left, at the end of the listing."""
         self._check()
-        self._put_whole_batches()
+        self._embed_whole_batches()
         if self._ready:
-            self._put(len(self._ready))
+            self._embed(len(self._ready))
+        self.flush()
 
     def _check(self) -> None:
         """Decode those that wait, and see which of them are put in."""
@@ -278,7 +286,7 @@ class ImageStream:
         address = image.address
         if before is None or before.path != address or file_part(before.stamp) != file_stamp(address, Path()):
             return False
-        self._in_chunk = (self._in_chunk + 1) % CHUNK
+        self._advance(1)
         release([address])
         return True
 
@@ -301,47 +309,58 @@ class ImageStream:
             require_model(self._target.writer.store, self._target.writer.manifest, self._model)
         return self._target
 
-    def _put_whole_batches(self) -> None:
-        """Put in what makes a whole chunk, or whole batches of many bytes."""
+    def _embed_whole_batches(self) -> None:
+        """Embed what makes a whole chunk, or whole batches of many bytes."""
         batch = self._reading[0]
         while True:
             room = CHUNK - self._in_chunk
             if len(self._ready) >= room:
-                self._put(room)
+                self._embed(room)
             elif len(self._ready) >= batch and sum(usable.size for usable in self._ready) >= PIECE:
-                self._put(len(self._ready) // batch * batch)
+                self._embed(len(self._ready) // batch * batch)
             else:
                 return
 
-    def _put(self, count: int) -> None:
-        """Embed the first images that are ready, and put them in."""
+    def _embed(self, count: int) -> None:
+        """Embed the first images that are ready."""
         images, self._ready = [usable.image for usable in self._ready[:count]], self._ready[count:]
         target = self._open(images[0])
         items = _items(images, unfinished=target.job is not None)
         assert self._model is not None
-        writer, root = target.writer, self._place[0]
-        embed = ChunkEmbedder(self._model, (root, Path(writer.manifest.root)), self._reading, *self._embedding)
-        stored = writer.rows_of("images", items.ids)
-        chunk = Chunk("images", np.arange(count), items, count, stored, any(image.split for image in images))
-        made = embed(chunk)
-        writer.put(
-            Change(
-                "images",
-                entries=made.new,
-                vectors=made.vectors,
-                amended=made.amended,
-                unless_deleted=not self._again,
-            ),
-            job=target.job,
-            done=self._count + count,
-        )
-        for image in images:
-            self._flags.add(image.address, _TAKEN)
-        self._count += count
+        roots = self._place[0], Path(target.writer.manifest.root)
+        embed = ChunkEmbedder(self._model, roots, self._reading, *self._embedding)
+        stored = target.writer.rows_of("images", items.ids)
+        splits = any(image.split for image in images)
+        self._made.append(embed(Chunk("images", np.arange(count), items, count, stored, splits)))
+        self._embedded += items.values
+        self._advance(count)
+
+    def _advance(self, count: int) -> None:
+        """Go on in the chunk, which is put in as a whole."""
         self._in_chunk = (self._in_chunk + count) % CHUNK
-        self.written += WriteCounts(
-            embedded=len(made.new), amended=len(made.amended), unchanged=-len(made.new) - len(made.amended)
+        if not self._in_chunk:
+            self.flush()
+
+    def flush(self) -> None:
+        """Put in what is embedded, also where reading ends early."""
+        made, addresses, self._made, self._embedded = self._made, self._embedded, [], []
+        if not made:
+            return
+        assert self._target is not None
+        new, amended = ([entry for part in made for entry in getattr(part, name)] for name in ("new", "amended"))
+        vectors = [part.vectors for part in made if part.vectors is not None]
+        self._count += len(addresses)
+        change = Change(
+            "images",
+            entries=new,
+            vectors=np.concatenate(vectors) if vectors else None,
+            amended=amended,
+            unless_deleted=not self._again,
         )
+        self._target.writer.put(change, job=self._target.job, done=self._count)
+        for address in addresses:
+            self._flags.add(address, _TAKEN)
+        self.written += WriteCounts(embedded=len(new), amended=len(amended), unchanged=-len(new) - len(amended))
 
     def __call__(self, value: str | bytes, root: Path) -> bool:
         """Whether an image is decoded, or something is to be said of it; see `ImageDecoder`.

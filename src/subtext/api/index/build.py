@@ -335,6 +335,8 @@ def _build(
         if made is None:
             made = create(_one_pair(first), source, (), quiet=True)
         writer = streaming.enter_context(made.writing("build"))
+        if stream is not None:
+            streaming.callback(stream.flush)
         return Target(writer, writer.begin("build", source=source))
 
     complete = False
@@ -436,7 +438,9 @@ def add_to_index(
             return Target(writer, writer.begin(verb, source=source))
 
         stream = _stream_into(work, begin, again=restore_deleted)
-        opened, source = open_source(work, store, known, stream=stream)
+        with ExitStack() as ends:
+            ends.callback(stream.flush)
+            opened, source = open_source(work, store, known, stream=stream)
         if taken := conflicting_ids(writer, opened.pairs):
             item, before, after = taken[0]
             raise DataError(
@@ -1091,7 +1095,9 @@ def _update(
             # No job names what is put in before all is read: an update that ends here has only added items.
             known.passes = not whole
             streams.append(_stream_into(step, lambda _first, _source: Target(writer, None), renames=True))
-            opened, source = open_source(step, store, None if cut_off else known, stream=streams[-1])
+            with ExitStack() as ends:
+                ends.callback(streams[-1].flush)
+                opened, source = open_source(step, store, None if cut_off else known, stream=streams[-1])
             passed += known.finish()
             if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
@@ -1145,7 +1151,7 @@ def _update(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
         for job in unfinished:
-            if job.verb in ("build", "add"):
+            if job.verb in ("build", "add") and job.source and job.source.get("data"):
                 writer.finish(job.number)  # All of its data was read.
         refresh_spaces(writer, quiet=work.quiet)
         if readings:
