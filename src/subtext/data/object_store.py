@@ -45,7 +45,7 @@ BLOCK = 1024
 """Rows whose addresses are asked for together."""
 IN_FLIGHT = 2**28
 """Bytes that are downloaded at a time; one image alone may have more."""
-AHEAD, AHEAD_BYTES = 128, 2**28
+AHEAD, AHEAD_BYTES = 128, 2**27
 """Images, and their bytes, that are downloaded ahead of who reads them; one image alone may have more."""
 PART = 2**25
 """Bytes of one file of kept images."""

@@ -43,7 +43,7 @@ from subtext.retrieval.journal import deleted_before
 from subtext.retrieval.stores.item import Change, StoredRow
 from subtext.retrieval.stores.store import Writer
 
-PIECE = 2**28
+PIECE = 2**27
 """Bytes of images from which they are embedded together, if they make a whole batch."""
 TOGETHER = 32
 """Images that are checked together; a batch, if that has fewer."""
