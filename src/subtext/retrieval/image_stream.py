@@ -332,7 +332,7 @@ class ImageStream:
         stored = target.writer.rows_of("images", items.ids)
         splits = any(image.split for image in images)
         self._made.append(embed(Chunk("images", np.arange(count), items, count, stored, splits)))
-        self._embedded += items.values
+        self._embedded += [image.address for image in images]
         self._advance(count)
 
     def _advance(self, count: int) -> None:
