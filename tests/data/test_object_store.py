@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import time
+import tracemalloc
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +16,7 @@ import https_server
 import pytest
 import s3_server
 from PIL import Image
+from pyarrow import fs
 
 from subtext.data import object_store, web_images
 from subtext.data.addresses import StoreFolder, address_error, as_path, is_address, joined_path
@@ -283,6 +285,42 @@ def test_items_keep_their_order_while_threads_download(monkeypatch: pytest.Monke
     taken = object_store.fetched(given, lambda item: item if isinstance(item, str) else None)
     assert next(taken) == 0 and len(held) < 10  # What needs no download does not wait.
     assert [0, *taken] == given and len(held) == 200
+
+
+@pytest.mark.parametrize(("images", "size"), [(5, 1), (50, 300)])
+def test_downloads_run_ahead_by_few_images_and_bytes(monkeypatch: pytest.MonkeyPatch, images: int, size: int) -> None:
+    monkeypatch.setattr(object_store, "AHEAD", images)
+    monkeypatch.setattr(object_store, "AHEAD_BYTES", 1000)
+    monkeypatch.setattr(object_store, "_states", object_store._States())
+    begun, addresses = list[str](), [f"s3://a/{number}" for number in range(60)]
+    for address in addresses:
+        object_store._states[address] = web_images.State(size, 1)
+    monkeypatch.setattr(object_store, "_keep", lambda address, most: begun.append(address))
+    most = 0
+    for done, address in enumerate(object_store.fetched(addresses, lambda address: address)):
+        assert address in begun
+        most = max(most, len(begun) - done)
+    assert 2 <= most <= min(images, 1000 // size) + 1 and begun == addresses
+
+
+def test_listing_holds_few_bytes_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 20_000
+
+    class Listed:
+        def get_file_info(self, _: object) -> list[Any]:
+            names = (f"archive/listed/{number // 1000:03}/image-{number:07}.jpg" for number in range(count))
+            return [fs.FileInfo(name, fs.FileType.File, mtime_ns=10**18, size=9) for name in names]
+
+    monkeypatch.setattr(object_store, "_states", object_store._States())
+    monkeypatch.setattr(object_store, "_opened", lambda address: (Listed(), address.partition("://")[2]))
+    tracemalloc.start()
+    try:
+        names = object_store.list_store(as_path("s3://archive/listed"))
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The names have 79 of them with the list; what Arrow itself allocates is not counted.
+    assert len(names) == count and held < 140 * count and most < 155 * count
 
 
 def test_host_says_what_changed(host: https_server.Host) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from subtext.data.unchanged import Unchanged
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
+    from subtext.retrieval.image_stream import ImageStream
     from subtext.retrieval.manifest import Manifest
     from subtext.training.journal import History
     from subtext.training.setup import Setup
@@ -624,7 +625,12 @@ def cache_shown(*, quiet: bool) -> Iterator[None]:
 
 
 def open_subject(
-    work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True, unchanged: Unchanged | None = None
+    work: EvaluationSubject,
+    *,
+    need_pairs: bool = True,
+    verify: Verify = True,
+    unchanged: Unchanged | None = None,
+    stream: ImageStream | None = None,
 ) -> LoadedRun:
     """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `DataConfig.read`.
 
@@ -633,6 +639,7 @@ def open_subject(
         need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
         unchanged: See `need_pairs`.
+        stream: Puts images of stores into an index while they are read; None for none.
 
     Returns:
         The model in eval mode on its device, the split and the record.
@@ -655,6 +662,8 @@ def open_subject(
     if record is not None:
         sources = sources.over(record.data)
     by_features = isinstance(model.image.input_spec, FeatureInput)
+    if stream is not None:
+        stream.use(model, record)
     # Features may change without the files that their items name.
     unchanged = None if by_features or isinstance(model.text.input_spec, FeatureInput) else unchanged
     reading = read(

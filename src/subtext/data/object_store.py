@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 from subtext.data.addresses import ADDRESS, is_address, is_https, shown
 from subtext.data.spool import RowFinder
-from subtext.data.web_images import ANSWER, AbsentError, State, absent, download, head, key_of, require_small
+from subtext.data.web_images import ANSWER, UNSAID, AbsentError, State, absent, download, head, key_of, require_small
 from subtext.errors import DataError, StoreError
 
 Item = TypeVar("Item")
@@ -45,7 +45,9 @@ BLOCK = 1024
 """Rows whose addresses are asked for together."""
 IN_FLIGHT = 2**28
 """Bytes that are downloaded at a time; one image alone may have more."""
-PART = 2**28
+AHEAD, AHEAD_BYTES = 128, 2**27
+"""Images, and their bytes, that are downloaded ahead of who reads them; one image alone may have more."""
+PART = 2**25
 """Bytes of one file of kept images."""
 CONNECT, ATTEMPTS = 10, 3
 """Seconds until a store has to accept a connection; how often it is asked."""
@@ -68,7 +70,7 @@ class _States:
         self._finder, self._lock = RowFinder(), threading.Lock()
         self._keys, self._turns = array("Q"), array("I")
         self._columns = array("q"), array("q"), array("q")
-        self._turn, self._listed = 0, dict[str, int]()
+        self._turn, self._listed, self.listed = 0, dict[str, int](), 0
 
     def _row(self, key: int) -> int | None:
         return self._finder.find(key, lambda row: self._keys[row] == key)
@@ -91,12 +93,14 @@ class _States:
     def begin(self) -> None:
         """Begin a reading."""
         self._listed.clear()
+        self.listed = 0
 
     def take_listing(self, folder: str, states: Iterable[tuple[str, State]]) -> None:
         """Take a listing of a folder: what it does not have is not there."""
         self._turn += 1
         for address, state in states:
             self[address] = state
+            self.listed += 1
         self._listed[folder] = self._turn
 
     def is_listed(self, address: str) -> bool:
@@ -182,6 +186,15 @@ def known_state(address: str) -> State | None:
         The state; None for none that is known.
     """
     return _states.get(address)[1]
+
+
+def listed() -> int:
+    """Number of the objects that listings of this reading have.
+
+    Returns:
+        The number.
+    """
+    return _states.listed
 
 
 def look(addresses: Iterable[str]) -> None:
@@ -329,25 +342,31 @@ def fetched(
     Raises:
         StoreError: If a store cannot be used.
     """
-    waiting: deque[tuple[Item, str | None]] = deque()
+    waiting: deque[tuple[Item, str | None, int]] = deque()
+    ahead = 0
     pool: ThreadPoolExecutor | None = None
     # Several rows may name one image.
     begun: dict[str, Future[None]] = {}
 
     def finished() -> Item:
-        item, address = waiting.popleft()
+        nonlocal ahead
+        item, address, size = waiting.popleft()
+        ahead -= size
         if address is not None and address in begun:
             begun.pop(address).result()
         return item
 
     try:
         for item in items:
-            address = address_of(item)
+            address, size = address_of(item), 0
             if address is not None and address not in begun:
                 pool = pool or ThreadPoolExecutor(THREADS, thread_name_prefix="store")
+                state = _states.get(address)[1]
+                size = UNSAID if state is None else state.size
                 begun[address] = pool.submit(_keep, address, most)
-            waiting.append((item, address))
-            while waiting and (waiting[0][1] is None or len(waiting) > 2 * THREADS):
+            waiting.append((item, address, size))
+            ahead += size
+            while waiting and (waiting[0][1] is None or len(waiting) > AHEAD or ahead > AHEAD_BYTES):
                 yield finished()
         while waiting:
             yield finished()

@@ -50,7 +50,7 @@ from subtext.data.rows import (
     rows_of,
 )
 from subtext.data.spool import Column, RowFinder, Splits, Spool, changed, taken
-from subtext.data.unchanged import ReadAgain, Unchanged
+from subtext.data.unchanged import ImageTaker, ListedImage, ReadAgain, Unchanged
 from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
 
@@ -128,6 +128,7 @@ def read(
         ArgumentError: If an argument does not apply to such data.
     """
     limit_pixels(max_pixels)
+    taker = None if unchanged is None or not need_images else unchanged.taker
     few = isinstance(data, Source)  # Joined already, and too few to list whole folders for.
     folder = None if images is None else as_path(images)
     store = folder if is_address(folder) else None
@@ -181,7 +182,11 @@ def read(
                     source = replace(source, rows=unchanged.changed(source.rows, source.root), whole=whole)
             if need_images:
                 # What is inside, the check and the vectors are of one download.
-                rows = fetched(source.rows, _address, most=LARGEST_FILE * most_pixels())
+                needed = _address
+                if taker is not None:
+                    taker.begin(source.root, actual, progress)
+                    needed = partial(_address_not_done, taker)
+                rows = fetched(source.rows, needed, most=LARGEST_FILE * most_pixels())
                 source = replace(source, rows=rows)
             if not few:
                 source = replace(source, rows=_with_inside(source.rows))
@@ -189,7 +194,7 @@ def read(
                     source = joined(source, embedded=embedded)
             files = _Files(source.root, few=few) if need_images else None
             merged = {**MERGED, **(merge_split or {})}
-            dataset, where, textless = _assemble(source, split_seed, merged, files, unchanged)
+            dataset, where, textless = _assemble(source, split_seed, merged, files, unchanged, taker)
             dataset = replace(dataset, form=actual, problems=(*changed, *dataset.problems))
         except ReadAgain:
             return read(
@@ -251,6 +256,12 @@ def read(
 def _address(row: Row | RowIssue) -> str | None:
     """The address of the image of a row; None for another image."""
     return row.image if isinstance(row, Row) and isinstance(row.image, str) and is_address(row.image) else None
+
+
+def _address_not_done(taker: ImageTaker, row: Row | RowIssue) -> str | None:
+    """The address of a row whose image is still to be downloaded."""
+    address = _address(row)
+    return None if address is None or taker.is_done(address) else address
 
 
 def _asked_before(row: Row | RowIssue) -> str | None:
@@ -403,13 +414,14 @@ def _assemble(
     merged_splits: Mapping[str, str],
     files: _Files | None,
     unchanged: Unchanged | None,
+    taker: ImageTaker | None = None,
 ) -> tuple[Dataset, Sequence[str], NDArray[np.bool_]]:
     """All rows as a Dataset, where each of its images was first named, and which of them are of no pair.
 
     What is read for an index may be long: it lies in a file.
     """
     assembly = _Assembly(merged_splits, files, spooled=unchanged is not None)
-    problems = []
+    problems, last = list[RowIssue](), None
     for row in source.rows:
         if isinstance(row, RowIssue):
             problems.append(row)
@@ -417,10 +429,20 @@ def _assemble(
         if not isinstance(row, Row):
             raise RequirementError(f"a reader's rows need to be of the class Row, or a Problem; one is {row!r:.60}")
         try:
-            assembly.add(row)
+            image = assembly.add(row)
         except RowError as error:
             error.item = row.image_id or (row.image if isinstance(row.image, str) else "")
             problems.append(error.at(row.where))
+            if taker is not None and (address := _address(row)) is not None:
+                taker.leave(address)
+            continue
+        if taker is not None and image != last:
+            # The rows of an image mostly stand together: what they say of it is known now.
+            assembly.give(last, taker, splits=unchanged is not None and unchanged.split)
+            last = image
+    if taker is not None:
+        assembly.give(last, taker, splits=unchanged is not None and unchanged.split)
+        taker.finish()
     problems += assembly.notes.values()
     triples = [
         (text_row, image_row, score)
@@ -641,6 +663,8 @@ class _Assembly:
         splits: Split -> its number.
         alone: Of each image, whether it may be of no pair: it has no partner on purpose, or a row that has no text.
         textless: Of each image, whether it has a row that has no text.
+        unpaired: Of each image, whether it has no partner on purpose.
+        paired: Of each image, whether it has a text.
         notes: On rows with another value of a field (second) of an image (first).
     """
 
@@ -649,7 +673,7 @@ class _Assembly:
         self.images, self.texts = _Column(spooled=spooled), _Column(spooled=spooled, named=False)
         self.groups: list[_Group] | Spool[_Group] = Spool(_Group._make) if spooled else []
         self.split_of, self.splits = array("H"), dict[str, int]()
-        self.alone, self.textless, self.unpaired = bytearray(), bytearray(), bytearray()
+        self.alone, self.textless, self.unpaired, self.paired = (bytearray() for _ in range(4))
         self.notes: dict[tuple[int, str], RowIssue] = {}
         self._named_groups, self._by_file, self._text_of = RowFinder(), RowFinder(), RowFinder()
         self._linked = array("I"), array("I")
@@ -657,8 +681,11 @@ class _Assembly:
         self._more_links: set[tuple[int, int]] = set()
         self._text_counts = array("I")
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Row) -> int | None:
         """Add a row.
+
+        Returns:
+            Its image; None for none.
 
         Raises:
             RowError: If it contradicts an earlier one.
@@ -678,6 +705,25 @@ class _Assembly:
             group = self._group(row, split, (row.text_ids or [""])[0] or row.where)
         for number, value in enumerate(row.texts):
             self._text(row, number, value, image, group)
+        return image
+
+    def give(self, image: int | None, taker: ImageTaker, *, splits: bool) -> None:
+        """Give the image that was named last to who takes those of stores, if it stays whatever follows.
+
+        Args:
+            image: The image; None for none.
+            taker: Takes it.
+            splits: Whether rows that were passed over have splits.
+        """
+        if image is None or not isinstance(address := self.images.entries[image].value, str) or not is_address(address):
+            return
+        item = self.images.entries[image]
+        code = self.split_of[item.group]
+        split = list(self.splits)[code - 1] if code else ""
+        if (self.alone[image] or self.paired[image]) and (split or not (self.splits or splits)):
+            mark = "" if item.mark is None else item.mark[1]
+            fields = tuple(self.images.fields)
+            taker.take(ListedImage(item.name, address, item.metadata, fields, split, mark, bool(self.paired[image])))
 
     def all_links(self) -> NDArray[np.int64]:
         """(L, 2) the pairs in their order; an image without a text of its own, in a group of texts, has all of them."""
@@ -728,7 +774,7 @@ class _Assembly:
         if image is None:
             item = _Item(name, path, self._group(row, split, name), row.metadata, row.where, row.mark)
             image = self.images.add(item)
-            for flags in (self.alone, self.textless, self.unpaired):
+            for flags in (self.alone, self.textless, self.unpaired, self.paired):
                 flags.append(0)
             if file is not None:
                 self._by_file.add(file, image)
@@ -831,6 +877,7 @@ class _Assembly:
                 self._more_links.add((image, text))
             else:
                 self._first_image[text] = image + 1
+            self.paired[image] = 1
             self._linked[0].append(image)
             self._linked[1].append(text)
 

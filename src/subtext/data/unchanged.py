@@ -11,10 +11,10 @@ import hashlib
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from subtext.data.dataset import RowIssue
 from subtext.data.embedded import SIDECAR
 from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
 from subtext.data.object_store import fetched, known_state, looked_up, release, was_asked
-from subtext.data.rows import Row
+from subtext.data.rows import Progress, Row
 from subtext.errors import DataError
 
 _FORM = "1"
@@ -34,6 +34,47 @@ _SIDECARS = (SIDECAR, SIDECAR.upper())
 
 class ReadAgain(Exception):
     """A row is about an image that was passed over: the listing is to be read as a whole."""
+
+
+class ListedImage(NamedTuple):
+    """An image of a store as the rows of a listing that stand together have it.
+
+    Attributes:
+        id: Id of the image.
+        address: Its address.
+        metadata: Its fields.
+        fields: All fields of the images so far, in their order.
+        split: Name of its split; "" for none.
+        mark: As of `mark_of`.
+        has_texts: Whether it has a text.
+    """
+
+    id: str
+    address: str
+    metadata: Mapping[str, Any]
+    fields: tuple[str, ...]
+    split: str
+    mark: str
+    has_texts: bool
+
+
+class ImageTaker(Protocol):
+    """Takes the images of stores while a listing is read: after that, the bytes of each are needed no more."""
+
+    def begin(self, root: Path, form: str, progress: Progress | None) -> None:
+        """Begin a reading: the folder of relative paths, what the data are read as, and what is told of each image."""
+
+    def is_done(self, address: str) -> bool:
+        """Whether the bytes of an image were needed in this reading, and are no more."""
+
+    def take(self, image: ListedImage) -> None:
+        """Take an image, whose bytes were downloaded."""
+
+    def leave(self, address: str) -> None:
+        """Let an image go whose row cannot be used."""
+
+    def finish(self) -> None:
+        """Take what is left, at the end of the listing."""
 
 
 class KnownImage(NamedTuple):
@@ -166,8 +207,25 @@ class Unchanged:
         self.split, self.items, self.number = False, 0, count
         self._now = bytearray(count)
         self._passed = array("Q")
+        self._by_content: NDArray[np.uint64] | None = None
         self.touched: list[tuple[int, str]] = []
         self.passes = True
+        self.taker: ImageTaker | None = None
+
+    def has_content(self, content: bytes) -> bool:
+        """Tell whether any image of the index has a content.
+
+        Args:
+            content: 16 bytes.
+
+        Returns:
+            Whether one does.
+        """
+        if self._by_content is None:
+            self._by_content = np.sort(_numbers(self._contents))
+        wanted = np.uint64(_content(content))
+        place = int(np.searchsorted(self._by_content, wanted))
+        return place < len(self._by_content) and bool(self._by_content[place] == wanted)
 
     def begin(self) -> None:
         """Begin a listing."""

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -220,6 +220,7 @@ def ingest(
     batch_size: int = 128,
     workers: int = 2,
     cluster: Cluster | None = None,
+    taken: TakenImages | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> WriteCounts:
     """Put a data set into an index. Called again after an interruption, it resumes: what is stored is not embedded.
@@ -244,6 +245,7 @@ def ingest(
         batch_size: Items embedded together.
         workers: Threads that read ahead.
         cluster: The Ray cluster that embeds; None for this process.
+        taken: Images of the data set that were put in while it was read; None for none.
         progress: Receives the number of images and texts processed so far.
 
     Returns:
@@ -262,12 +264,8 @@ def ingest(
         parts = None
     if cluster is not None:
         require_readable(model)
-    elif parts is not None and parts.begun:
-        raise SearchIndexError(
-            f"{writer.store.path} holds the work of a cluster that has not ended; go on with one (",
-            Setting("ray", "ADDRESS"),
-            "; local for this machine), or remove the index",
-        )
+    else:
+        require_no_cluster(writer)
     require_model(writer.store, writer.manifest, model)
     training = model.training
     model.eval()
@@ -276,8 +274,10 @@ def ingest(
         record = writer.manifest.encoder
         followed = dict[bytes, str]()
         sentences = None if record is None else SentenceVectors(record, writer.store.path, former, cache, note)
-        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache, note, sentences)
-        embed.verify_files = verify_files
+        embed = ChunkEmbedder(
+            model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache, note, sentences
+        )
+        embed.verify_files, embed.taken = verify_files, taken
         if renames:
             embed.store, embed.absent = writer.store, _absent(writer, pairs, unread, gone)
             with writer.store.reading() as view:
@@ -306,9 +306,12 @@ def ingest(
                 if side == "images":
                     # A saved list goes on with an image that only has another name.
                     rename_images(writer, {followed[own.content]: own.id for own in new if own.content in followed})
-                total += _counts(chunk, prepared)
+                total += _counts(chunk, prepared, taken)
                 if progress is not None:
                     progress(done)
+            if taken is not None:
+                prune(writer, {"images": taken.strays(pairs), "texts": []})
+                total += taken.written
         if sentences is not None and (reason := sentences.keep(writer, pairs.texts.values)) and note is not None:
             note(f"note: a search compares texts by PyTorch, which takes seconds to load; {reason}")
         if finish:
@@ -316,6 +319,39 @@ def ingest(
     finally:
         model.train(training)
     return total
+
+
+class TakenImages(Protocol):
+    """Images that were put into an index while the listing of their data set was read.
+
+    Attributes:
+        written: What happened to them; those that `ingest` counts as unchanged are fewer by these.
+    """
+
+    written: WriteCounts
+
+    def has(self, value: object) -> bool:
+        """Whether an image was put in."""
+
+    def strays(self, pairs: Dataset) -> list[str]:
+        """Ids of those that the data set, read to its end, leaves out."""
+
+
+def require_no_cluster(writer: Writer) -> None:
+    """Require that no cluster has begun to build an index.
+
+    Args:
+        writer: Changes the index.
+
+    Raises:
+        SearchIndexError: If one has.
+    """
+    if writer.parts is not None and not any(writer.store.counts.values()) and writer.parts.begun:
+        raise SearchIndexError(
+            f"{writer.store.path} holds the work of a cluster that has not ended; go on with one (",
+            Setting("ray", "ADDRESS"),
+            "; local for this machine), or remove the index",
+        )
 
 
 def require_readable(model: Model) -> None:
@@ -334,10 +370,11 @@ def require_readable(model: Model) -> None:
         )
 
 
-def _counts(chunk: Chunk, prepared: EmbeddedChunk) -> WriteCounts:
-    """What happened to the items of a chunk."""
+def _counts(chunk: Chunk, prepared: EmbeddedChunk, taken: TakenImages | None) -> WriteCounts:
+    """What happened to the items of a chunk; those that were taken are counted as unchanged."""
     new, amended, side = prepared.new, prepared.amended, chunk.side
-    changed = sum(not _is_touched(chunk.stored[entry.id], entry, side) for entry in amended)
+    known = (entry for entry in amended if taken is None or side == "texts" or not taken.has(entry.path))
+    changed = sum(not _is_touched(chunk.stored[entry.id], entry, side) for entry in known)
     unchanged, left_out = len(chunk.rows) - len(new) - changed, chunk.count - len(chunk.rows)
     return WriteCounts(len(new) - prepared.renamed, changed, unchanged, left_out=left_out, renamed=prepared.renamed)
 
@@ -518,7 +555,7 @@ def _parts(pairs: Dataset, size: int) -> Iterator[IndexPart]:
 
 def _prepared(
     writer: Writer,
-    embed: _Worker,
+    embed: ChunkEmbedder,
     pairs: Dataset,
     cluster: Cluster | None,
     *,
@@ -534,7 +571,7 @@ def _prepared(
     yield from cluster.map(_OnCluster(embed), chunks, gpu=embed.on_gpu, ordered=True, size=_bytes_of)
 
 
-def _prepare_cluster(cluster: Cluster, embed: _Worker, pairs: Dataset) -> int:
+def _prepare_cluster(cluster: Cluster, embed: ChunkEmbedder, pairs: Dataset) -> int:
     """Require the machines of a cluster; items of a part."""
     embed.note = None
     if embed.sentences is not None:
@@ -553,7 +590,7 @@ def _bytes_of(chunk: Chunk) -> int:
 def _ingest_parts(
     writer: Writer,
     parts: IndexParts,
-    embed: _Worker,
+    embed: ChunkEmbedder,
     pairs: Dataset,
     cluster: Cluster,
     *,
@@ -579,7 +616,7 @@ def _ingest_parts(
 
 
 @dataclass
-class _Worker:
+class ChunkEmbedder:
     """Embeds the new items of chunks; on a cluster each worker has one.
 
     Args:
@@ -591,6 +628,7 @@ class _Worker:
         store: The index.
         absent: What `_absent` gives, where renamed items keep their vectors.
         verify_files: See `ingest`.
+        taken: See `ingest`.
     """
 
     model: Model
@@ -602,6 +640,7 @@ class _Worker:
     store: Store | None = None
     absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
     verify_files: bool = False
+    taken: TakenImages | None = None
 
     @property
     def on_gpu(self) -> bool:
@@ -614,9 +653,21 @@ class _Worker:
         return min(CHUNK, self.reading[0] * max(1, UNIT // self.reading[0]))
 
     def __call__(self, chunk: Chunk) -> EmbeddedChunk:
+        """Embed the new items of a chunk.
+
+        Args:
+            chunk: The chunk.
+
+        Returns:
+            What is made of it.
+        """
         side, new, amended = chunk.side, list[int](), list[IndexEntry]()
         branch = self.model.image if side == "images" else self.model.text
-        entries = _entries(chunk, branch.input_spec, *self.roots, verify_files=self.verify_files)
+        known = chunk.stored
+        if self.verify_files:
+            # What was taken has been read just now.
+            known = {n: row for n, row in known.items() if self.taken is not None and self.taken.has(row.path)}
+        entries = _entries(chunk, branch.input_spec, *self.roots, known=known)
         for row, entry in enumerate(entries):
             before = chunk.stored.get(entry.id)
             # The content of a text that is read as features says nothing of its words.
@@ -682,7 +733,7 @@ class _OnCluster:
         parts: Where it is written; None for a chunk that the process of the command stores.
     """
 
-    worker: _Worker
+    worker: ChunkEmbedder
     parts: IndexParts | None = None
 
     def __call__(self, chunk: Chunk) -> Any:
@@ -760,6 +811,7 @@ def find_missing(
     *,
     unchanged: Unchanged,
     allowed: int | None,
+    former_total: int | None = None,
 ) -> Missing:
     """Find the items that the data of an index no longer has.
 
@@ -769,6 +821,7 @@ def find_missing(
         readings: The data sets, each with the model that reads it.
         unchanged: Images that are kept with all their texts.
         allowed: See `Missing.require_allowed`: fewer are not told apart from renamed ones.
+        former_total: Items of the index before its images of stores were taken; None for those of now.
 
     Returns:
         The missing items.
@@ -783,7 +836,7 @@ def find_missing(
             others = {key for row in rows for key in row.links}.difference(lost_images)
             gone[side] = [row.id for row in rows if not machine_of(row.metadata) or others.isdisjoint(row.links)]
             lost_images = lost.tolist()
-        total = sum(view.counts.values())
+        total = sum(view.counts.values()) if former_total is None else former_total
     count = sum(map(len, gone.values()))
     missing = Missing(gone, total, count)
     if count <= (max(FEW - 1, SHARE * total) if allowed is None else allowed):
@@ -962,7 +1015,7 @@ def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Pat
 
 
 def _entries(
-    chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path, *, verify_files: bool = False
+    chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path, *, known: Mapping[str, StoredRow] | None = None
 ) -> list[IndexEntry]:
     """The entries of items; a file with the path, size and times of a stored one is not read again.
 
@@ -971,7 +1024,7 @@ def _entries(
         input_spec: How the model reads them.
         data_root: Folders that the items' paths and those of the index start from.
         index_root: See `data_root`.
-        verify_files: Reads all files.
+        known: Id -> row of those whose files are compared by size and times; None for all that the index has.
 
     Returns:
         One entry per item, in their order.
@@ -980,6 +1033,7 @@ def _entries(
         DataError: If an image's file, or an item's features, cannot be read.
     """
     items, side, digests = chunk.items, chunk.side, None
+    known = chunk.stored if known is None else known
     if isinstance(input_spec, FeatureInput):
         hashes = [hashlib.blake2b(digest_size=16) for _ in items.ids]
         arrays = input_spec.of_rows(input_spec.rows(items.ids, items.values)).values() if hashes else ()
@@ -995,7 +1049,7 @@ def _entries(
         name, value = item
         if side != "images" or digests is not None or not is_address(value):
             return None
-        stored = None if verify_files else chunk.stored.get(name)
+        stored = known.get(name)
         return None if stored is not None and _is_stored(stored, value, file_stamp(value, data_root)) else value
 
     named = zip(items.ids, items.values, strict=True)
@@ -1008,7 +1062,7 @@ def _entries(
         elif isinstance(value, str):
             path = stored_path(value, data_root, index_root)
             if digests is None:
-                stored = None if verify_files else chunk.stored.get(name)
+                stored = known.get(name)
                 content, stamp = _file_digest(value, data_root, path, stored)
                 mark = items.marks[row] if items.marks else ""
                 stamp = f"{stamp} {mark}" if mark and stamp else stamp

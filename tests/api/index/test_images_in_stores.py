@@ -23,6 +23,8 @@ from subtext.api.index.build import build_index, update_index, watch_index
 from subtext.data import object_store
 from subtext.data.read import read
 from subtext.errors import DataError, StoreError
+from subtext.retrieval import build as build_module, image_stream
+from subtext.retrieval.build import ChunkEmbedder
 from subtext.retrieval.cluster import _decoded, require_seen
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import verify
@@ -165,30 +167,211 @@ def test_update_deletes_nothing_where_a_store_cannot_be_used(
     assert bucket.asked() == ["LIST"] * 4  # Three checks, and the update that the first one makes.
 
 
-def test_build_that_loses_its_store_goes_on_later(
-    bucket: s3_server.Bucket, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Counted(object_store._Kept):
+    """Counts the most images that are kept at once, and the most bytes of their files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images = self.bytes = 0
+
+    def put(self, address: str, data: bytes) -> None:
+        super().put(address, data)
+        self.images, self.bytes = max(self.images, len(self._places)), max(self.bytes, self._used)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Few images ahead, small batches and small chunks, and a file for each image."""
+    for place, name, value in (
+        (object_store, "AHEAD", 3),
+        (object_store, "PART", -1),
+        (build_module, "CHUNK", 6),
+        (image_stream, "CHUNK", 6),
+        (image_stream, "PIECE", 1),
+        (object_store, "_kept", Counted()),
+    ):
+        monkeypatch.setattr(place, name, value)
+    return object_store._kept  # type: ignore[return-value]
+
+
+SIDECAR = (
+    '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:description><rdf:Alt><rdf:li>a text of %s'
+    "</rdf:li></rdf:Alt></dc:description></rdf:Description></rdf:RDF></x:xmpmeta>"
+)
+
+
+def put_in_both(bucket: s3_server.Bucket, folder: Path, place: str, count: int) -> list[str]:
+    """Images of different colours, every fourth with a text, in a store and on a disk."""
+    names = [f"{number:02}.png" for number in range(count)]
+    (folder / place).mkdir()
+    for number, name in enumerate(names):
+        out = BytesIO()
+        Image.new("RGB", (40, 40), (number * 11 % 256, number * 29 % 256, number * 47 % 256)).save(out, "PNG")
+        files = {name: out.getvalue()}
+        if number % 4 == 0:
+            files[f"{number:02}.xmp"] = (SIDECAR % name).encode()
+        for own, content in files.items():
+            (folder / place / own).write_bytes(content)
+            bucket.put(f"{place}/{own}", content)
+    bucket.asked()
+    return names
+
+
+def contents(index: Path) -> list[tuple[Any, ...]]:
+    """What an index has, in the order of its keys, with the bytes of its vectors."""
+    with open_store(index).reading() as view:
+        return [
+            (side, row.key, row.id, row.content, row.text, row.metadata, view.vectors_of(side, [row.id]).tobytes())
+            for side in ("images", "texts")
+            for row in sorted(view.rows(side, keys=view.keys(side).tolist()), key=lambda row: row.key)
+        ]
+
+
+def test_images_are_embedded_while_others_are_downloaded_and_few_are_kept(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(bucket, "lost", NAMES[:6])
-    monkeypatch.setattr("subtext.retrieval.build.CHUNK", 2)
-    monkeypatch.setattr(object_store, "THREADS", 1)
-    # Nothing is kept, so that the images are downloaded again when they are embedded.
-    monkeypatch.setattr(object_store, "_kept", object_store._Kept())
-    object_store._kept.limit = 0
-    index, put_in = tmp_path / "index", list[int]()
+    names = put_in_both(bucket, tmp_path, "many", 32)
+    for place in (bucket.put("many/07.png", b"no image"), str(tmp_path / "many" / "07.png")):
+        if not place.startswith("s3"):
+            Path(place).write_bytes(b"no image")
+    bucket.asked()
+    events = list[str]()
+    downloads, embeds = object_store._download_of_object, ChunkEmbedder.__call__
+    monkeypatch.setattr(
+        object_store, "_download_of_object", lambda *a, **o: (events.append("download"), downloads(*a, **o))[1]
+    )
+    monkeypatch.setattr(ChunkEmbedder, "__call__", lambda *a: (events.append("embed"), embeds(*a))[1])
+    there, here = tmp_path / "there", tmp_path / "here"
+    made = build(there, "s3://archive/many", run, batch_size=2, on_error="skip")
+    assert made.embedded == 39 and made.unchanged == made.amended == 0 and made.unusable == 1
+    last = len(events) - events[::-1].index("download")
+    assert events.index("embed") < 12 and events[:last].count("embed") > 10
+    # Each is downloaded once: three are ahead, a batch waits, and one is left of the batch before.
+    gets = [line for line in bucket.asked() if line.startswith("GET") and line.endswith(".png")]
+    assert gets == [f"GET many/{name}" for name in names]
+    size = max((tmp_path / "many" / name).stat().st_size for name in names)
+    assert narrow.images <= 3 + 2 + 2 + 1 and narrow.bytes <= 8 * max(size, len(SIDECAR) + 10)
+    assert not narrow._places and not narrow._used
+    assert build(here, tmp_path / "many", run, batch_size=2, on_error="skip").embedded == 39
+    assert contents(there) == contents(here) and verify(there) == []
+    assert update(there) == (0, 39, 0)
+    assert [line for line in bucket.asked() if ".png" in line] == [
+        f"{method} many/07.png" for method in ("GET", "HEAD")
+    ]
 
-    def gone(done: int, _: int) -> None:
-        put_in.append(done)
-        if len(put_in) == 8:
-            bucket.post("gone")
 
-    monkeypatch.setattr(object_store, "IN_FLIGHT", 1)
+def test_images_stay_put_in_where_one_is_broken(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = put_in_both(bucket, tmp_path, "broken", 9)
+    bucket.put("broken/08.png", b"no image")
+    index = tmp_path / "index"
+    with pytest.raises(DataError, match=r"08\.png is no image that can be read"):
+        build_index(index, "s3://archive/broken", run=run, text_encoder="none", batch_size=2)
+    assert "keeps what was embedded" in capsys.readouterr().err and len(vectors(index)) == 8
+    assert build(index, "s3://archive/broken", run, batch_size=2, on_error="skip").embedded == 2  # The texts.
+    assert len(vectors(index)) == 8 and verify(index) == []
+    assert update(index) == (0, 10, 0)
+    bucket.put("broken/08.png", square("red"))
+    bucket.asked()
+    assert update(index) == (2, 10, 0)
+    assert "GET broken/08.png" in bucket.asked() and set(vectors(index)) == set(names)
+
+
+def test_build_that_loses_its_store_goes_on_later(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted
+) -> None:
+    put_in_both(bucket, tmp_path, "lost", 24)
+    index, here = tmp_path / "index", tmp_path / "here"
+    bucket.post("gone-after/lost/17.png")
     with pytest.raises(StoreError, match="needs to exist"):
-        build(index, "s3://archive/lost", run, progress=gone)
-    assert 0 < len(vectors(index)) < 6
+        build(index, "s3://archive/lost", run, batch_size=2)
+    stored = len(vectors(index))
+    assert 12 <= stored <= 17
     bucket.post("back")
-    object_store._kept.limit = 2**20
-    assert build(index, "s3://archive/lost", run).embedded < 6
-    assert len(vectors(index)) == 6 and verify(index) == []
+    assert build(index, "s3://archive/lost", run, batch_size=2).embedded == 30 - stored
+    build(here, tmp_path / "lost", run, batch_size=2)
+    assert contents(index) == contents(here) and verify(index) == []
+
+
+@pytest.mark.parametrize("verb", ["build", "add", "update"])
+def test_texts_inside_images_come_after_a_store_that_went_away(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted, verb: str
+) -> None:
+    place, index = f"texts-{verb}", tmp_path / "index"
+    put(bucket, place, ["red"])
+    command = {
+        "build": lambda: build(index, f"s3://archive/{place}", run, batch_size=2),
+        "add": lambda: subtext.add_to_index(index, f"s3://archive/{place}", quiet=True, batch_size=2),
+        "update": lambda: update_index(index, quiet=True, batch_size=2),
+    }
+    if verb != "build":
+        build(index, f"s3://archive/{place}", run)
+    put_in_both(bucket, tmp_path, place, 12)
+    bucket.post(f"gone-after/{place}/10.png")
+    with pytest.raises(StoreError, match="needs to exist"):
+        command[verb]()
+    assert 4 <= len(vectors(index)) < 13
+    bucket.post("back")
+    update(index)  # Not the same command: it finds what that one has begun.
+    assert [row[4] for row in contents(index) if row[0] == "texts"] == [
+        f"a text of {number:02}.png" for number in (0, 4, 8)
+    ]
+    bucket.asked()
+    assert update(index) == (0, 16, 0) and bucket.asked() == ["LIST"]
+
+
+def test_rows_of_a_table_that_stand_apart_are_of_one_download(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted
+) -> None:
+    names = put_in_both(bucket, tmp_path, "apart", 20)
+    file, there, here = tmp_path / "table.jsonl", tmp_path / "there", tmp_path / "here"
+    rows = [{"image": name, "caption": f"{word} of {name}", word: name} for word in ("one", "two") for name in names]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = build(there, file, run, images="s3://archive/apart", batch_size=2)
+    assert (made.embedded, made.unchanged, made.amended) == (60, 0, 0)
+    assert [line for line in bucket.asked() if line.startswith("GET")] == [f"GET apart/{name}" for name in names]
+    build(here, file, run, images=tmp_path / "apart", batch_size=2)
+    assert contents(there) == contents(here)
+
+
+def test_image_of_a_store_that_the_whole_table_leaves_out_is_not_kept(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted
+) -> None:
+    names = put_in_both(bucket, tmp_path, "stray", 8)
+    file, index = tmp_path / "table.jsonl", tmp_path / "index"
+    rows = [{"image": name, "caption": name, **({"split": "train"} if name > "04" else {})} for name in names]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = build(index, file, run, images="s3://archive/stray", batch_size=2, on_error="skip")
+    assert sorted(vectors(index)) == names[4:] and made.embedded == 8 and made.unchanged == 0
+    assert verify(index) == []
+
+
+def test_update_takes_new_images_while_it_reads_and_follows_renamed_ones(
+    bucket: s3_server.Bucket, run: Path, tmp_path: Path, narrow: Counted
+) -> None:
+    names = put_in_both(bucket, tmp_path, "moved", 12)
+    index = tmp_path / "index"
+    build(index, "s3://archive/moved", run, batch_size=2)
+    before = vectors(index)
+    bucket.delete("moved/11.png")
+    bucket.put("moved/renamed.png", (tmp_path / "moved" / "11.png").read_bytes())
+    for number in range(4):
+        bucket.put(f"moved/new{number}.png", square(NAMES[number]))
+    bucket.asked()
+    change = update_index(index, quiet=True, batch_size=2)
+    assert (change.embedded, change.renamed, change.unchanged, change.deleted) == (4, 1, 14, 0)
+    gets = [line for line in bucket.asked() if line.startswith("GET")]
+    assert gets == sorted(f"GET moved/{name}.png" for name in ("new0", "new1", "new2", "new3", "renamed"))
+    now = vectors(index)
+    assert now["renamed.png"] == before["11.png"] and "11.png" not in now and len(now) == 16
+    for name in names[:11]:
+        bucket.delete(f"moved/{name}")
+    bucket.put("moved/other.png", square("brown", 60))
+    with pytest.raises(DataError, match="has 1 new or changed image now, stays as it is: its data no longer has"):
+        update_index(index, quiet=True, batch_size=2)
+    assert len(vectors(index)) == 17 and verify(index) == []
 
 
 def test_command_line_searches_by_an_address(

@@ -81,9 +81,11 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset, RowIssue
     from subtext.data.unchanged import Unchanged
     from subtext.evaluation.compare import Compared
+    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.build import WriteCounts
     from subtext.retrieval.cluster import Cluster
+    from subtext.retrieval.image_stream import First, ImageStream, Target
     from subtext.retrieval.manifest import EncoderRecord, Manifest
     from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import Side
@@ -294,6 +296,7 @@ def _build(
 ) -> IndexChange:
     """Build an index, in this process or on a cluster."""
     from subtext.retrieval.build import require_readable
+    from subtext.retrieval.image_stream import Target
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import create_store, store_class
 
@@ -307,35 +310,67 @@ def _build(
             with interrupted.writing("build") as writer:
                 if (parts := writer.parts) is not None:
                     parts.require_free(partial(say, quiet=work.quiet))
-    opened, source = open_source(work, interrupted, cluster=cluster)
-    if cluster is not None:
-        require_readable(opened.model)
-    if interrupted is not None and [job.source for job in unfinished(interrupted)] != [source]:
-        raise SearchIndexError(
-            f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
-        )
-    if interrupted is None:
-        encoder = _encoder_of(index, text_encoder, opened.pairs.texts.values, opened.model, quiet=work.quiet)
+    made: Store | None = interrupted
+
+    def require_resumable(source: Mapping[str, Any]) -> None:
+        """Require that an interrupted build is of the same data, encoder and numbers."""
+        if interrupted is None:
+            return
+        if not all(_is_read_alike(job.source, source) for job in unfinished(interrupted)):
+            raise SearchIndexError(
+                f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
+            )
+        require_same_encoder(interrupted, text_encoder)
+        _require_numbers(interrupted, numbers)
+
+    def create(opened: LoadedRun, source: Mapping[str, Any], texts: Sequence[object], *, quiet: bool) -> Store:
+        """Create the index; its encoder does not depend on the texts, but a note on it does."""
+        encoder = _encoder_of(index, text_encoder, texts, opened.model, quiet=quiet)
         manifest = new_manifest_of(work, opened, source, encoder=encoder)
-        store = create_store(index, replace(manifest, numbers=numbers or manifest.numbers))
-    else:
-        store = interrupted
-        require_same_encoder(store, text_encoder)
-        _require_numbers(store, numbers)
+        return create_store(index, replace(manifest, numbers=numbers or manifest.numbers))
+
+    def begin(first: First, source: dict[str, Any]) -> Target:
+        nonlocal made
+        require_resumable(source)
+        if made is None:
+            made = create(_one_pair(first), source, (), quiet=True)
+        writer = streaming.enter_context(made.writing("build"))
+        if stream is not None:
+            streaming.callback(stream.flush)
+        return Target(writer, writer.begin("build", source=source))
+
     complete = False
     try:
+        with ExitStack() as streaming:
+            stream = None if cluster is not None else _stream_into(work, begin, cache=cache)
+            opened, source = open_source(work, interrupted, cluster=cluster, stream=stream)
+        if cluster is not None:
+            require_readable(opened.model)
+        require_resumable(source)
+        if made is None:
+            made = create(opened, source, opened.pairs.texts.values, quiet=work.quiet)
+        elif interrupted is None:
+            _encoder_of(index, text_encoder, opened.pairs.texts.values, opened.model, quiet=work.quiet)
+        store = made
         with store.writing("build") as writer:
-            written = _ingest(writer, opened, work, verb="build", source=source, cluster=cluster, cache=cache)
+            written = _ingest(
+                writer, opened, work, verb="build", source=source, cluster=cluster, cache=cache, taken=stream
+            )
+            for job in unfinished(store):
+                writer.finish(job.number)  # That of an attempt which took broken images otherwise.
             writer.compact_large()
             refresh_spaces(writer, quiet=work.quiet)
             refresh_ranker(writer, opened, work.sources, quiet=work.quiet)
             writer.compact_large()
         complete = True
     finally:
-        if not complete and interrupted is None:
+        if not complete and interrupted is None and made is not None:
             with suppress(SubtextError):  # What went wrong is said, and not that its storage is gone as well.
-                if store.is_bare:
-                    store.remove()  # Nothing was acknowledged: no empty index is left behind.
+                if made.is_bare:
+                    made.remove()  # Nothing was acknowledged: no empty index is left behind.
+                else:
+                    kept = f"{made.path} keeps what was embedded; the same command goes on with it"
+                    say(f"note: {kept}", quiet=work.quiet)
     return _change(store, "build", written, problems=opened.pairs.problems)
 
 
@@ -373,6 +408,7 @@ def add_to_index(
         DataError: If ids of the data name other files in the index.
     """
     from subtext.retrieval.build import conflicting_ids, restamp
+    from subtext.retrieval.image_stream import Target
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import open_store
 
@@ -394,7 +430,17 @@ def add_to_index(
     work = replace(work, sources=_as_first_read(store, sources), split=split)
     with store.writing("add") as writer:
         known = None if restore_deleted else _known(store)
-        opened, source = open_source(work, store, known)
+        if known is not None and any(job.verb in ("build", "add") for job in unfinished(store)):
+            known.passes = False  # Images may be there, and their texts not yet.
+        verb = name
+
+        def begin(_: First, source: dict[str, Any]) -> Target:
+            return Target(writer, writer.begin(verb, source=source))
+
+        stream = _stream_into(work, begin, again=restore_deleted)
+        with ExitStack() as ends:
+            ends.callback(stream.flush)
+            opened, source = open_source(work, store, known, stream=stream)
         if taken := conflicting_ids(writer, opened.pairs):
             item, before, after = taken[0]
             raise DataError(
@@ -402,7 +448,7 @@ def add_to_index(
                 f"{sources.name} would replace another, first '{item}': {before} by {after}; index the folder above "
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
-        written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
+        written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted, taken=stream)
         if known is not None:
             restamp(writer, known.touched)
             written = replace(written, unchanged=written.unchanged + known.finish())
@@ -704,6 +750,7 @@ def open_source(
     known: Unchanged | None = None,
     *,
     cluster: Cluster | None = None,
+    stream: ImageStream | None = None,
 ) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
@@ -712,6 +759,7 @@ def open_source(
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
         known: The images of that index: where all splits are read, rows that say what it has are passed over.
         cluster: Decodes the images; None for this process.
+        stream: Puts images of stores in while they are read, where all splits are; None for none.
 
     Returns:
         The model with its data, and the source as plain data.
@@ -732,16 +780,65 @@ def open_source(
         from subtext.retrieval.cluster import ImageCheck
 
         verify = ImageCheck(cluster, verify)
-    opened = open_subject(work, need_pairs=False, verify=verify, unchanged=passing).to_indexable("an index")
+    elif stream is not None and work.split == "all":
+        stream.compare(known, verify)
+        passing.taker = verify = stream
+    opened = open_subject(work, need_pairs=False, verify=verify, unchanged=passing, stream=stream)
+    opened = opened.to_indexable("an index")
     files: list[Any] = [
         branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
         for branch in (opened.model.image, opened.model.text)
     ]
     files = [file.path if file is not None and not file.in_memory else file for file in files]
-    sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
-    form = opened.pairs.form if isinstance(sources.data, Path) else ""
+    return opened, _source_of(work, opened.record, opened.pairs.form, files)
+
+
+def _source_of(
+    work: EvaluationSubject, record: Record | None, form: str, files: Sequence[Any] = (None, None)
+) -> dict[str, Any]:
+    """The source as the journal records it; `files` are those of features of images and of texts."""
+    sources = work.sources if record is None else work.sources.over(record.data)
+    form = form if isinstance(sources.data, Path) else ""
     sources = replace(sources, features=files[0], text_features=files[1], form=form or None)
-    return opened, {**sources.to_json(), "split": work.split}
+    return {**sources.to_json(), "split": work.split}
+
+
+def _stream_into(
+    work: EvaluationSubject,
+    begin: Callable[[First, dict[str, Any]], Target],
+    *,
+    again: bool = False,
+    renames: bool = False,
+    cache: str | Path | None = None,
+) -> ImageStream:
+    """What puts images of stores into an index while they are read; `begin` gets the source, too."""
+    from subtext.data.output_cache import OutputCache
+    from subtext.retrieval.image_stream import ImageStream
+
+    return ImageStream(
+        lambda first: begin(first, _source_of(work, first.record, first.form)),
+        reading=(work.batch_size, work.workers),
+        again=again,
+        renames=renames,
+        cache=None if cache is None else OutputCache(Path(cache).expanduser()),
+        note=lru_cache(partial(say, quiet=work.quiet)),
+    )
+
+
+def _is_read_alike(one: Mapping[str, Any] | None, other: Mapping[str, Any]) -> bool:
+    """Whether two sources differ at most in what is done about rows that cannot be used."""
+    return one is not None and {**one, "on_error": other.get("on_error")} == other
+
+
+def _one_pair(first: First) -> LoadedRun:
+    """The model with one image and a text, which show the shape of its vectors."""
+    import numpy as np
+
+    from subtext.data.dataset import Dataset, Items
+
+    text = Items(["text"], ["a photo"], np.zeros(1, dtype=np.int64), np.array([""]))
+    pairs = Dataset(first.images, text, np.zeros((0, 2), dtype=np.int64), root=first.root)
+    return LoadedRun(first.model, pairs, "all", first.record)
 
 
 def _as_first_read(store: Store, sources: DataConfig) -> DataConfig:
@@ -952,6 +1049,7 @@ def _update(
 ) -> IndexChange:
     from subtext.data.features import FeatureInput
     from subtext.retrieval.build import CHANGES, WriteCounts, find_missing, model_fingerprint, prune, restamp
+    from subtext.retrieval.image_stream import Target
     from subtext.retrieval.journal import journal
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
@@ -975,7 +1073,10 @@ def _update(
             "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
         )
     # What was cut off has put new names in already: whether an old name has one is told by the whole listing.
-    cut_off = any(job.verb == "update" and job.finished is None and CHANGES not in (job.source or {}) for job in jobs)
+    unfinished = [job for job in jobs if job.finished is None and CHANGES not in (job.source or {})]
+    cut_off = any(job.verb == "update" for job in unfinished)
+    # Of what another command has begun, images may be there, and their texts not yet.
+    whole = cut_off or any(job.verb in ("build", "add") for job in unfinished)
     if damaged := [str(job.number) for job in jobs if job.damaged]:
         keep_missing = True
         say(
@@ -986,10 +1087,17 @@ def _update(
         former = []  # Items of both places stay, and so do both places.
     with store.writing("update") as writer:
         readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
+        former_total = sum(store.counts.values())
+        streams: list[ImageStream] = []
         known, passed = _known(store, verify_files=verify_files), 0
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
-            opened, source = open_source(step, store, None if cut_off else known)
+            # No job names what is put in before all is read: an update that ends here has only added items.
+            known.passes = not whole
+            streams.append(_stream_into(step, lambda _first, _source: Target(writer, None), renames=True))
+            with ExitStack() as ends:
+                ends.callback(streams[-1].flush)
+                opened, source = open_source(step, store, None if cut_off else known, stream=streams[-1])
             passed += known.finish()
             if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
@@ -1006,7 +1114,7 @@ def _update(
             for side in SIDES
         }
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
-        missing = find_missing(writer, keep, models, unchanged=known, allowed=allowed)
+        missing = find_missing(writer, keep, models, unchanged=known, allowed=allowed, former_total=former_total)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
         deletes = not keep_missing and not withheld
         if deletes:
@@ -1014,10 +1122,12 @@ def _update(
             command = f"subtext index update {shlex.quote(str(store.path))}{place} --allow-deleting {missing.lost}"
             if work.sources.in_memory is not None:
                 command = f"update_index(..., allow_deleting={missing.lost})"
-            missing.require_allowed(allowed, str(store.path), command)
+            taken = sum(stream.written.embedded for stream in streams)
+            has = f", which has {counted(taken, 'new or changed image')} now," if taken else ""
+            missing.require_allowed(allowed, f"{store.path}{has}", command)
         total = WriteCounts(unchanged=passed)
         restamp(writer, known.touched)
-        for step, opened, source in readings:
+        for (step, opened, source), stream in zip(readings, streams, strict=True):
             total += _ingest(
                 writer,
                 opened,
@@ -1030,6 +1140,7 @@ def _update(
                 unread=unread,
                 verify_files=verify_files,
                 finish=False,
+                taken=stream,
             )
         if deletes:
             total += prune(writer, missing.ids)
@@ -1039,6 +1150,9 @@ def _update(
             writer.finish(
                 writer.begin("update", source=source, total=len(opened.pairs.images) + len(opened.pairs.texts))
             )
+        for job in unfinished:
+            if job.verb in ("build", "add") and job.source and job.source.get("data"):
+                writer.finish(job.number)  # All of its data was read.
         refresh_spaces(writer, quiet=work.quiet)
         if readings:
             refresh_ranker(writer, readings[0][1], work.sources, quiet=work.quiet)
@@ -1188,6 +1302,7 @@ def _ingest(
     former: Store | None = None,
     cluster: Cluster | None = None,
     cache: str | Path | None = None,
+    taken: ImageStream | None = None,
 ) -> WriteCounts:
     """Put the opened pairs into an index with a meter; the options are those of `ingest`.
 
@@ -1208,6 +1323,7 @@ def _ingest(
         former: The index that is moved, whose sentence vectors are taken over.
         cluster: The Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of frozen encoders; None for the user's cache.
+        taken: Images that were put in while the pairs were read.
     """
     from subtext.data.languages import foreign_texts
     from subtext.data.output_cache import OutputCache
@@ -1237,6 +1353,7 @@ def _ingest(
             batch_size=work.batch_size,
             workers=work.workers,
             cluster=cluster,
+            taken=taken,
             progress=progress,
         )
     reason = keep_text_side(writer, model, pairs.texts.values)
