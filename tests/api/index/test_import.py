@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import s3_server
 import tiny_models
 from command import call, invoke
 from PIL import Image
 
 import subtext as st
+from subtext.data import object_store
 from subtext.errors import SearchIndexError
 from subtext.retrieval.stores.registry import open_store
 
@@ -255,6 +257,35 @@ def test_changes_after_an_import_start_where_its_images_do(archive: Path, tmp_pa
     made_data.write_rows(tmp_path / "changes", [{"image": "1.png", "captions": ["a dog runs"]}])
     told = updated(tmp_path / "index", "--changes", tmp_path / "changes")
     assert "2 items embedded" in told and "left out" not in told, told
+
+
+def test_imported_images_of_a_store_are_known_by_its_listing(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is read once for what is written inside it; and relative paths of changes start in the store."""
+    data, photos = apart(archive, tmp_path)
+    monkeypatch.setattr(object_store, "LOOKED", 0.0)
+    with s3_server.served() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        bucket = s3_server.Bucket(environment["AWS_ENDPOINT_URL"])
+        for file in photos.iterdir():
+            bucket.put(f"photos/{file.name}", file.read_bytes())
+        words = ["--data", data, "--images", "s3://archive/photos", "--model", archive / "model", *NAMED]
+        imported(str(tmp_path / "index"), archive, 0, *words)
+        bucket.asked()
+        assert "0 items embedded, 6 unchanged" in updated(tmp_path / "index")
+        assert [line for line in bucket.asked() if "GET" in line] == [f"GET photos/{n}.png" for n in (0, 2, 4)]
+        assert "0 items embedded, 6 unchanged" in updated(tmp_path / "index")
+        assert bucket.asked() == ["LIST"]
+        bucket.put("photos/1.png", (archive / "1.png").read_bytes())
+        row = (archive / "half1.jsonl").read_text().splitlines(keepends=True)[0]
+        (tmp_path / "changes").write_text(row)
+        told = updated(tmp_path / "index", "--changes", tmp_path / "changes")
+        assert "2 items embedded" in told and "left out" not in told, told
+        bucket.put("photos/2.png", (archive / "3.png").read_bytes())
+        data.write_text(data.read_text() + row)
+        assert "1 item embedded, 7 unchanged" in updated(tmp_path / "index")
 
 
 def test_a_part_that_was_embedded_is_what_an_update_reads(archive: Path, tmp_path: Path) -> None:

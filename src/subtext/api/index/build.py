@@ -1578,7 +1578,7 @@ def _import_source(
         source = {"objects": hashlib.blake2b(json.dumps(content.ids).encode(), digest_size=16).hexdigest()}
     if dataset is None or not isinstance(sources.data, Path):
         return source
-    files = {}
+    files: dict[str, Any] = {}
     for name, branch in () if model is None else (("features", model.image), ("text_features", model.text)):
         if isinstance(branch.input_spec, FeatureInput) and (read := branch.input_spec.file) is not None:
             files[name] = read if read.in_memory else read.path
