@@ -1491,6 +1491,7 @@ def import_index(
         DataError: If the file has another layout, if its ids are not unique or not in the data, or if the model gives
             other vectors.
         SearchIndexError: If the index has another model or width.
+        ArgumentError: For `images` or `split` without `data`.
     """
     from subtext.data.features import FeatureInput
     from subtext.retrieval.make_text_side import keep_text_side
