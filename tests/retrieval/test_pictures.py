@@ -13,7 +13,7 @@ from command import call
 
 import subtext
 from subtext.data.image_files import picture_gap
-from subtext.retrieval.pictures import missing_pictures
+from subtext.retrieval.pictures import MissingPictures, missing_pictures
 from subtext.retrieval.stores.registry import open_store
 from subtext.server.serve import start
 from subtext.server.state import pictures_of
@@ -39,6 +39,13 @@ def test_images_of_a_data_set_that_was_added_have_their_pictures(place: Path) ->
     assert served.sentence == ""
     with served_index.client(place / "library") as client:
         assert client.get("/thumbnail", params={"id": "new.png"}).status_code == 200
+
+
+def test_sentence_on_a_sample_says_how_many_were_looked_at() -> None:
+    said = MissingPictures(52_000, 20_000, {"no file": 20_000}).sentence
+    assert said.startswith(
+        "no picture of 20,000 of the 20,000 images looked at, of 52,000 in all: 20,000 images without"
+    )
 
 
 def test_reasons_are_counted_with_what_mends_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,9 +50,11 @@ from subtext.retrieval.stores.item import (
     IndexEntry,
     Side,
     StoredRow,
+    is_of_vectors,
     machine_of,
 )
 from subtext.retrieval.stores.store import IndexParts, Store, View, Writer, WrittenPart
+from subtext.text_helpers import counted
 from subtext.version import __version__
 
 CHUNK = 2048
@@ -380,8 +382,26 @@ def _counts(chunk: Chunk, prepared: EmbeddedChunk, taken: TakenImages | None) ->
 
 
 def _is_touched(stored: StoredRow, entry: IndexEntry, side: Side) -> bool:
-    """Whether an item is as it was but for the times of its file."""
-    return replace(entry, stamp=stored.stamp).digest(SIDES.index(side), stored.key) == stored.digest
+    """Whether an item is as it was but for the times of its file, and the content that an import did not know."""
+    content = stored.content if is_of_vectors(stored.content) else entry.content
+    return replace(entry, stamp=stored.stamp, content=content).digest(SIDES.index(side), stored.key) == stored.digest
+
+
+def _is_embedded(stored: StoredRow, entry: IndexEntry) -> bool:
+    """Whether the vectors of an item are of what it is now."""
+    # The content of a text that is read as features says nothing of its words.
+    if stored.text != entry.text:
+        return False
+    if not is_of_vectors(stored.content):
+        return stored.content == entry.content
+    # Imported: a file that has other times than at the import is another one.
+    is_same_file = not stored.stamp or file_part(stored.stamp) == file_part(entry.stamp)
+    return stored.path == entry.path and is_same_file
+
+
+def _is_first_seen(stored: StoredRow, entry: IndexEntry) -> bool:
+    """Whether the file of an imported image becomes known now."""
+    return is_of_vectors(stored.content) and (entry.content != stored.content or not stored.stamp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -670,11 +690,12 @@ class ChunkEmbedder:
         entries = _entries(chunk, branch.input_spec, *self.roots, known=known)
         for row, entry in enumerate(entries):
             before = chunk.stored.get(entry.id)
-            # The content of a text that is read as features says nothing of its words.
-            if before is None or before.content != entry.content or before.text != entry.text:
+            if before is None or not _is_embedded(before, entry):
                 new.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
+                if side == "images" and self.note is not None and _is_first_seen(before, entry):
+                    self.note("note: files of imported images are read once, and taken as those of their vectors")
         absent = self.absent.get(side, {})
         former = [ids.pop() if (ids := absent.get(entries[row].content)) else None for row in new]
         renamed = [name for name in former if name is not None]
@@ -769,11 +790,13 @@ class Missing:
         total: Items of the index.
         lost: Those whose content no new item of the data has: the others are renamed. It is counted only where it
             matters, else it is the number of all.
+        lost_images: The images among those that are lost; None where all are.
     """
 
     ids: Mapping[Side, list[str]]
     total: int
     lost: int
+    lost_images: int | None = None
 
     @property
     def count(self) -> int:
@@ -795,7 +818,10 @@ class Missing:
         many = self.lost >= FEW and self.lost > SHARE * self.total if allowed is None else self.lost > allowed
         if many:
             first = next(chain.from_iterable(self.ids.values()))
-            counts = f"{self.lost:,} of its {self.total:,} items, first '{first}'"
+            images = len(self.ids["images"]) if self.lost_images is None else self.lost_images
+            of_side = {"image": images, "text": self.lost - images}
+            lost = " and ".join(counted(number, kind) for kind, number in of_side.items() if number)
+            counts = f"{lost}, of its {self.total:,} items, first '{first}'"
             why = (
                 f"the changes delete {counts}"
                 if named
@@ -932,7 +958,9 @@ def without_renamed(
             present.update((side, entry.content) for entry in entries)
     gone = missing.ids
     former = Counter((side, row.content) for side in SIDES for row in writer.rows_of(side, gone[side]).values())
-    return replace(missing, lost=(former - present).total())
+    lost = former - present
+    images = sum(count for (side, _), count in lost.items() if side == "images")
+    return replace(missing, lost=lost.total(), lost_images=images)
 
 
 def unstored(writer: Writer, model: Model, pairs: Dataset) -> int:
@@ -1090,7 +1118,12 @@ def _all_metadata(pairs: Dataset) -> Iterator[tuple[Side, dict[str, Any]]]:
 def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:
     """The digest of an image, and its file's stamp; the stored digest where path, size and times are the same."""
     stamp = file_stamp(source, root)
-    if stored is not None and _is_stored(stored, path, stamp):
+    # A file of an imported image is read once, so that it is known again; of a store, its stamp tells that.
+    if (
+        stored is not None
+        and _is_stored(stored, path, stamp)
+        and (is_address(source) or not is_of_vectors(stored.content))
+    ):
         return stored.content, stamp
     return image_digest(source, root), stamp
 

@@ -51,7 +51,9 @@ class MissingPictures:
         """How many, why, and what mends it; "" where every image has one."""
         if not self.number:
             return ""
-        among = f"{self.looked:,} of {counted(self.total, 'image')}" if self.looked < self.total else f"{self.total:,}"
+        among = f"{self.total:,}"
+        if self.looked < self.total:
+            among = f"the {self.looked:,} images looked at, of {self.total:,} in all"
         reasons = [
             text.format(counted(self.counts[gap], "image")) for gap, text in MENDED.items() if self.counts.get(gap)
         ]

@@ -136,7 +136,7 @@ def test_brake_holds_for_changes(place: tuple[str, Path], tmp_path: Path) -> Non
     address, _ = place
     file = write(tmp_path / "changes.jsonl", [{"id": name, "deleted": True} for name in NAMES[:5]])
     refused = call("index", "update", address, "-q", "--changes", file, code=1).stderr
-    assert "the changes delete 15 of its 36 items, first 'red'" in refused
+    assert "the changes delete 5 images and 10 texts, of its 36 items, first 'red'" in refused
     assert f"--changes {file} --allow-deleting 15`" in refused and len(content(address)) == 12
     assert "15 deleted" in call("index", "update", address, "-q", "--changes", file, "--allow-deleting", 15).stdout
     assert set(content(address)) == set(NAMES[5:])

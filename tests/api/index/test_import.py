@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import s3_server
 import tiny_models
 from command import call, invoke
 from PIL import Image
 
 import subtext as st
+from subtext.data import object_store
 from subtext.errors import SearchIndexError
 from subtext.retrieval.stores.registry import open_store
 
@@ -166,3 +170,138 @@ def test_numbers_are_ids_too(tmp_path: Path) -> None:
     )
     call("index", "import", tmp_path / "new", tmp_path / "v.parquet")
     assert open_store(tmp_path / "new").counts["images"] == 3
+
+
+NAMED = ("--text-prompt", "a photo of {}")
+
+
+def apart(archive: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The first half as a list in one folder, and its images in another."""
+    (tmp_path / "lists").mkdir()
+    shutil.copy(archive / "half0.jsonl", tmp_path / "lists" / "data.jsonl")
+    (tmp_path / "photos").mkdir()
+    for name in ("0.png", "2.png", "4.png"):
+        shutil.copy(archive / name, tmp_path / "photos")
+    return tmp_path / "lists" / "data.jsonl", tmp_path / "photos"
+
+
+def updated(address: str | Path, *words: object) -> str:
+    return str(call("index", "update", address, *words).output)
+
+
+def test_an_index_of_imported_parts_follows_its_data(
+    address_of: Callable[[str], str], archive: Path, tmp_path: Path
+) -> None:
+    """Two parts, whose lists and images lie in two folders: nothing is embedded before a file changes."""
+    address, first, second = address_of("followed"), tmp_path / "first", tmp_path / "second"
+    for half, folder in enumerate((first, second)):
+        folder.mkdir()
+        shutil.copy(archive / f"half{half}.jsonl", folder / "data.jsonl")
+        for number in range(half, 6, 2):
+            shutil.copy(archive / f"{number}.png", folder)
+        words = ["--data", folder / "data.jsonl", "--model", archive / "model", *NAMED]
+        told = imported(address, archive, half, *words)
+        assert "more item" not in told
+    found = json.loads(call("index", "info", address, "--json").stdout)
+    assert found["data"]["data"] == str(first / "data.jsonl")
+    assert found["further_data"] == [str(second / "data.jsonl")]
+    told = updated(address)
+    assert "0 items embedded, 12 unchanged" in told, told
+    assert "note: files of imported images are read once, and taken as those of their vectors" in told
+    told = updated(address)
+    assert "0 items embedded, 12 unchanged" in told and "are read once" not in told
+    assert ": intact" in call("index", "verify", address).stdout
+    # What an update has learnt stays where the same vectors come again.
+    imported(address, archive, 0, "--data", first / "data.jsonl", "--model", archive / "model", *NAMED)
+    os.utime(first / "2.png", (1, 1))
+    shutil.copy(archive / "0.png", first / "4.png")
+    assert "1 item embedded, 11 unchanged" in updated(address)
+    open_store(address).remove()
+
+
+def test_a_file_that_changed_between_import_and_update_is_embedded(archive: Path, tmp_path: Path) -> None:
+    data, photos = apart(archive, tmp_path)
+    words = ["--data", data, "--images", photos, "--model", archive / "model", *NAMED]
+    imported(str(tmp_path / "index"), archive, 0, *words)
+    shutil.copy(archive / "1.png", photos / "2.png")
+    assert "1 item embedded, 5 unchanged" in updated(tmp_path / "index")
+    call("index", "build", tmp_path / "built", data, *words[2:], "-q")
+    mine, theirs = st.open_index(tmp_path / "index"), st.open_index(tmp_path / "built")
+    got, wanted = (engine.search("a dog") for engine in (mine, theirs))
+    assert [hit.id for hit in got] == [hit.id for hit in wanted]
+    np.testing.assert_allclose([hit.score for hit in got], [hit.score for hit in wanted], atol=1e-5)
+
+
+def test_images_that_come_after_their_import_are_taken_as_those_of_their_vectors(archive: Path, tmp_path: Path) -> None:
+    data, photos = apart(archive, tmp_path)
+    away = photos.rename(tmp_path / "away")
+    photos.mkdir()
+    words = ["--data", data, "--images", photos, "--model", archive / "model", *NAMED]
+    imported(str(tmp_path / "index"), archive, 0, *words)
+    photos.rmdir()
+    away.rename(photos)
+    told = updated(tmp_path / "index")
+    assert "0 items embedded, 6 unchanged" in told and "files of imported images are read once" in told
+    told = updated(tmp_path / "index")
+    assert "0 items embedded, 6 unchanged" in told and "read once" not in told
+    (photos / "2.png").rename(photos / "renamed.png")
+    data.write_text(data.read_text().replace("2.png", "renamed.png"))
+    assert "0 items embedded, 4 unchanged, 2 renamed" in updated(tmp_path / "index")
+
+
+def test_changes_after_an_import_start_where_its_images_do(archive: Path, tmp_path: Path) -> None:
+    data, photos = apart(archive, tmp_path)
+    words = ["--data", data, "--images", photos, "--model", archive / "model", *NAMED]
+    imported(str(tmp_path / "index"), archive, 0, *words)
+    shutil.copy(archive / "1.png", photos)
+    made_data.write_rows(tmp_path / "changes", [{"image": "1.png", "captions": ["a dog runs"]}])
+    told = updated(tmp_path / "index", "--changes", tmp_path / "changes")
+    assert "2 items embedded" in told and "left out" not in told, told
+
+
+def test_imported_images_of_a_store_are_known_by_its_listing(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is read once for what is written inside it; and relative paths of changes start in the store."""
+    data, photos = apart(archive, tmp_path)
+    monkeypatch.setattr(object_store, "LOOKED", 0.0)
+    with s3_server.served() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        bucket = s3_server.Bucket(environment["AWS_ENDPOINT_URL"])
+        for file in photos.iterdir():
+            bucket.put(f"photos/{file.name}", file.read_bytes())
+        words = ["--data", data, "--images", "s3://archive/photos", "--model", archive / "model", *NAMED]
+        imported(str(tmp_path / "index"), archive, 0, *words)
+        bucket.asked()
+        assert "0 items embedded, 6 unchanged" in updated(tmp_path / "index")
+        assert [line for line in bucket.asked() if "GET" in line] == [f"GET photos/{n}.png" for n in (0, 2, 4)]
+        assert "0 items embedded, 6 unchanged" in updated(tmp_path / "index")
+        assert bucket.asked() == ["LIST"]
+        bucket.put("photos/1.png", (archive / "1.png").read_bytes())
+        row = (archive / "half1.jsonl").read_text().splitlines(keepends=True)[0]
+        (tmp_path / "changes").write_text(row)
+        told = updated(tmp_path / "index", "--changes", tmp_path / "changes")
+        assert "2 items embedded" in told and "left out" not in told, told
+        bucket.put("photos/2.png", (archive / "3.png").read_bytes())
+        data.write_text(data.read_text() + row)
+        assert "1 item embedded, 7 unchanged" in updated(tmp_path / "index")
+
+
+def test_a_part_that_was_embedded_is_what_an_update_reads(archive: Path, tmp_path: Path) -> None:
+    """The vectors of a split, or of a part of the data: the report says what an update would embed."""
+    rows = [
+        {"image": str(archive / f"{number}.png"), "captions": [text], "split": "val" if number % 2 else "train"}
+        for number, text in enumerate(TEXTS)
+    ]
+    made_data.write_rows(tmp_path / "data.jsonl", rows)
+    words = ["--model", archive / "model", *NAMED, "--data", tmp_path / "data.jsonl"]
+    call("embed", *words, "--split", "train", "--out", tmp_path / "v.npz", "-q")
+    told = call("index", "import", tmp_path / "part", tmp_path / "v.npz", *words).output
+    assert "the data has 6 more items, which `subtext index update` embeds" in told
+    told = call("index", "import", tmp_path / "split", tmp_path / "v.npz", *words, "--split", "train").output
+    assert "more item" not in told
+    assert "0 items embedded, 6 unchanged" in updated(tmp_path / "split")
+    assert "6 items embedded, 6 unchanged" in updated(tmp_path / "part")
+    told = call("index", "import", tmp_path / "new", tmp_path / "v.npz", "--split", "train", code=2).output
+    assert "Error: --split is of a data set; name that, too (--data DATA)" in told

@@ -604,5 +604,8 @@ def test_vectors_of_sixteen_bits_are_chosen_once(runs: Path, tmp_path: Path) -> 
         np.testing.assert_array_equal(mine.vectors_of("images", names), theirs.vectors_of("images", names))
     assert verify(tmp_path / "half") == verify(tmp_path / "index") == [] and found
     assert "is not one of" in call("index", *words, "--numbers", "int8", code=2).output
+    told = call("index", "compact", tmp_path / "index", "--recall", "0.9").output
+    assert "images and texts: searched exactly, with a recall of 1, as they have at most 200,000 vectors" in told
+    assert "searched exactly" not in call("index", "compact", tmp_path / "index").output
     told = call("index", "compact", tmp_path / "index", "--recall", "2", code=2).output
     assert "recall" in told and "0.1" in told

@@ -121,7 +121,10 @@ def test_brake_stops_update_and_watch(place: tuple[str, Path], capsys: pytest.Ca
     address, file = place
     table(file, NAMES[:2])
     said = call("index", "update", address, "-q", code=1).stderr
-    assert "its data no longer has 20 of its 24 items, first 'blue'" in said and "half written" in said
+    assert (
+        "its data no longer has 10 images and 10 texts, of its 24 items, first 'blue'" in said
+        and "half written" in said
+    )
     shown = str(open_store(address).path)
     assert "subtext index update" in said and "--allow-deleting 20`" in said and "s3cret" not in said
     assert ids(address) == set(NAMES)

@@ -30,7 +30,7 @@ from subtext.retrieval import index_files
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.manifest import EncoderRecord, checksum
 from subtext.retrieval.stores import lance, lance_fields, lance_lists
-from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError, MissingBucketError
 from subtext.retrieval.stores.item import SPACES, Change, DerivedRow, IndexEntry
 from subtext.retrieval.stores.lance import LanceStore
 from subtext.retrieval.stores.registry import create_store, open_store
@@ -1019,8 +1019,38 @@ def test_object_store_answers_as_folder(bucket: str, tmp_path: Path) -> None:
                 items = view.items("images", matching(view, "images", where))
             assert {item.id for item in items} == {f"p{number}" for number in numbers}, condition
     assert damage(store) == [] and store.bytes > 0
-    with pytest.raises(SearchIndexError, match="nowhere"):
+    with pytest.raises(
+        MissingBucketError, match="s3://nowhere/library needs a bucket that exists; its storage has none"
+    ):
         open_store("s3://nowhere/library")
+
+
+def test_refusals_of_a_bucket_say_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that is gone is no storage that comes back, and a reader needs no right to write."""
+    with s3_server.served() as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        stored_items.made("s3://archive/library")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "stranger")
+        with pytest.raises(SearchIndexError, match=r"needs a credential that may read it, .*InvalidAccessKeyId"):
+            open_store("s3://archive/library")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
+        reader = open_store("s3://archive/library")
+        with (
+            pytest.raises(
+                SearchIndexError, match=r"needs a credential that may write it, and its storage refuses this one"
+            ),
+            reader.writing("add") as writer,
+        ):
+            writer.put(stored_items.images(range(40, 41)))
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        with pytest.raises(MissingBucketError, match="or create the bucket"):
+            LanceStore.exists("s3://nowhere/library")
+        s3_server.Bucket(environment["AWS_ENDPOINT_URL"]).post("gone")
+        with pytest.raises(MissingBucketError, match="s3://archive/library needs a bucket that exists"):
+            open_store("s3://archive/library")
+        with pytest.raises(MissingBucketError):
+            reader.latest()
 
 
 def test_rows_are_counted_without_gil(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:

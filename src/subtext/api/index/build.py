@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from subtext.retrieval.image_stream import First, ImageStream, Target
     from subtext.retrieval.manifest import EncoderRecord, Manifest
     from subtext.retrieval.sentences import SentenceVectors
-    from subtext.retrieval.stores.item import Side
+    from subtext.retrieval.stores.item import Side, StoredRow
     from subtext.retrieval.stores.store import Store, Writer
 
 
@@ -111,7 +111,8 @@ RecordedData = Annotated[
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
 AllowDeleting = Annotated[
     int | None,
-    "Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.",
+    "Delete up to so many missing items; an image and its text are two. Default: 9, or a tenth of the index if that is "
+    "more.",
     Interval(0),
     Metavar("NUMBER"),
     OptionGroup("Index"),
@@ -488,7 +489,8 @@ def update_index(
         data: Data set: a file or folder. Default: that of the index.
         changes: A file of JSON lines; "-" for standard input; or rows that are mappings.
         keep_missing: Do not delete items that are missing from the data.
-        allow_deleting: Delete up to so many missing items. Default: 9, or a tenth of the index if that is more.
+        allow_deleting: Delete up to so many missing items; an image and its text are two. Default: 9, or a tenth of the
+            index if that is more.
         verify_files: Read all image files again, not only those with another size or time.
         run: New folder of the run of the index, if it was moved.
         model: New folder of the pretrained model of the index, if it was moved.
@@ -1563,6 +1565,7 @@ def import_index(
         Metavar("DATA"),
     ] = None,
     images: Annotated[str | Path | None, "Folder of relative image paths.", OptionGroup("Items")] = None,
+    split: Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Items")] = "all",
     run: Annotated[
         AnyPath | None, "Run whose model computed the vectors.", OptionGroup("Model"), Metavar("RUN")
     ] = None,
@@ -1580,7 +1583,8 @@ def import_index(
 
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
     text_groups (optional), images and texts of the same group are linked. Without `run` and `model`, searches with
-    words are not possible. In Python, `vectors` are also what `embed` returned, or arrays and tensors.
+    words are not possible. The data set is recorded, as by `build`, and `update` follows it. In Python, `vectors` are
+    also what `embed` returned, or arrays and tensors.
 
     Args:
         index: Folder of an index, or its address.
@@ -1589,6 +1593,7 @@ def import_index(
             (array, ids) or {id: vector}.
         data: Data set with paths, texts and metadata of the items.
         images: Folder of relative image paths.
+        split: Split of the data that was embedded; all: the complete data set.
         run: Run whose model computed the vectors.
         model: Pretrained model that computed the vectors: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
@@ -1603,7 +1608,9 @@ def import_index(
         DataError: If the file has another layout, if its ids are not unique or not in the data, or if the model gives
             other vectors.
         SearchIndexError: If the index has another model or width.
+        ArgumentError: For `images` or `split` without `data`.
     """
+    from subtext.data.features import FeatureInput
     from subtext.retrieval.make_text_side import keep_text_side
     from subtext.retrieval.sentences import SentenceVectors
     from subtext.retrieval.stores.item import SIDES
@@ -1611,15 +1618,21 @@ def import_index(
 
     file = Path(vectors) if isinstance(vectors, str | os.PathLike) else None
     named = None if run is None and model is None and text_prompt is None else ModelSource.of(run, model, text_prompt)
-    dataset = None
+    dataset, sources = None, DataConfig()
     if file is not None:
         content = read_vectors(file)
     else:
         content = vectors_of(vectors)
         dataset = getattr(vectors, "dataset", None)
     if data is not None:
-        dataset = DataConfig.of(data, images).read(need_pairs=False)
+        sources = DataConfig.of(data, images)
+        dataset = sources.read(need_pairs=False).split(split, need_pairs=False)
+    elif images is not None or split != "all":
+        field = "split" if images is None else "images"
+        raise ArgumentError(f"{field} is of a data set; name that, too (", Setting("data", "DATA"), ")", field=field)
     opened, manifest = _manifest(content, named, dataset, file)
+    source = _import_source(file, content, sources, split, dataset, opened)
+    manifest = replace(manifest, data=source)
     if store_class(index).exists(str(index)):
         store = open_store(index)
         if store.manifest.fingerprint != manifest.fingerprint:
@@ -1640,9 +1653,10 @@ def import_index(
     with store.writing("import") as writer:
         total, record = sum(map(len, content.ids.values())), writer.manifest.encoder
         sentences = None if record is None else SentenceVectors(record, writer.store.path)
-        job = writer.begin("import", source=_import_source(file, content), total=total)
+        job = writer.begin("import", source=source, total=total)
+        by_features = opened is not None and isinstance(opened.image.input_spec, FeatureInput)
         for side in SIDES:
-            _put(writer, side, content, dataset, job, sentences)
+            _put(writer, side, content, dataset, job, sentences, stamps=not by_features)
         if sentences is not None:
             sentences.keep(writer, () if dataset is None else dataset.texts.values)
         if opened is not None:
@@ -1652,19 +1666,42 @@ def import_index(
         refresh_spaces(writer)
         writer.compact_large()
     counts = {str(side): len(content.ids[side]) for side in SIDES}
-    line = f"vectors of {items_counted(counts)} put in"
-    return IndexReport(str(store.path), (line, *advice(store)), counts)
+    lines = [f"vectors of {items_counted(counts)} put in"]
+    if source.get("data") and dataset is not None and (more := len(dataset.images) + len(dataset.texts) - total) > 0:
+        lines.append(f"the data has {counted(more, 'more item')}, which `subtext index update` embeds")
+    return IndexReport(str(store.path), (*lines, *advice(store)), counts)
 
 
 COLUMNS = tuple(f"{modality}_{column}" for modality in ("image", "text") for column in ("ids", "vectors", "groups"))
 """Arrays of a file of vectors."""
 
 
-def _import_source(file: Path | None, content: VectorFile) -> dict[str, str]:
-    """Where vectors come from, for the journal; of objects a digest of their ids, by which the job is known again."""
+def _import_source(
+    file: Path | None,
+    content: VectorFile,
+    sources: DataConfig,
+    split: str,
+    dataset: Dataset | None,
+    model: Model | None,
+) -> dict[str, Any]:
+    """Where vectors come from, for the journal: data that can be read again as `build` records them, and the file.
+
+    Of objects it is a digest of their ids, by which the job is known again.
+    """
+    from subtext.data.features import FeatureInput
+
     if file is not None:
-        return {"file": str(file.resolve())}
-    return {"objects": hashlib.blake2b(json.dumps(content.ids).encode(), digest_size=16).hexdigest()}
+        source: dict[str, Any] = {"file": str(file.resolve())}
+    else:
+        source = {"objects": hashlib.blake2b(json.dumps(content.ids).encode(), digest_size=16).hexdigest()}
+    if dataset is None or not isinstance(sources.data, Path):
+        return source
+    files: dict[str, Any] = {}
+    for name, branch in () if model is None else (("features", model.image), ("text_features", model.text)):
+        if isinstance(branch.input_spec, FeatureInput) and (read := branch.input_spec.file) is not None:
+            files[name] = read if read.in_memory else read.path
+    recorded = replace(sources, form=dataset.form or None, **files)
+    return {**recorded.to_json(), "split": split, **source}
 
 
 def read_vectors(file: Path) -> VectorFile:
@@ -1810,9 +1847,9 @@ def _manifest(
 
     width = next(iter(content.vectors.values())).shape[2]
     views: dict[str, int] = {side: content.vectors[side].shape[1] if side in content.vectors else 1 for side in SIDES}
-    root, source = Path() if pairs is None else pairs.root, _import_source(file, content)
+    root = Path() if pairs is None else pairs.root
     if named is None:
-        return None, new_manifest(None, views=views, width=width, root=root, source=source)
+        return None, new_manifest(None, views=views, width=width, root=root)
     opened, record = named.open()
     if isinstance(opened.similarity, ClosedFormDistance):
         raise RequirementError(
@@ -1829,7 +1866,6 @@ def _manifest(
         run="" if named.run is None else str(named.run.expanduser().resolve()),
         model_name=pretrained["name"] if record is None else record.model,
         pretrained=pretrained,
-        source=source,
     )
 
 
@@ -1893,13 +1929,16 @@ def _put(
     dataset: Dataset | None,
     job: int,
     sentences: SentenceVectors | None,
+    *,
+    stamps: bool,
 ) -> None:
-    """Put in the items of a side, and with the texts their links: those of the data set, else by the file's groups."""
-    import numpy as np
+    """Put in the items of a side, and with the texts their links: those of the data set, else by the file's groups.
 
-    from subtext.retrieval.stores.item import SIDES, Change, IndexEntry
+    With `stamps`, the vectors are of the images' files, and size and times of those that are here are recorded.
+    """
+    from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, vector_content
 
-    ids, about = content.ids[side], _about(side, content.ids[side], dataset)
+    ids, about = content.ids[side], _about(side, content.ids[side], dataset, Path(writer.manifest.root))
     links: list[tuple[str, str]] = []
     if side == "texts" and dataset is not None:
         links = [(dataset.images.ids[image], dataset.texts.ids[text]) for image, text in dataset.links.tolist()]
@@ -1912,11 +1951,16 @@ def _put(
     for start in range(0, len(ids), BLOCK):
         block, vectors = ids[start : start + BLOCK], content.vectors[side][start : start + BLOCK]
         stored = writer.rows_of(side, block)
+        same = _with_same_vectors(writer, side, block, vectors, stored)
         new, amended, rows = list[IndexEntry](), list[IndexEntry](), list[int]()
         for row, name in enumerate(block):
-            digest = hashlib.blake2b(np.ascontiguousarray(vectors[row]).tobytes(), digest_size=16).digest()
-            entry, before = IndexEntry(name, digest, **about.get(name, {})), stored.get(name)
-            if before is None or before.content != digest or before.text != entry.text:
+            entry, before = IndexEntry(name, vector_content(vectors[row]), **about.get(name, {})), stored.get(name)
+            if before is not None and name in same and before.path == entry.path:
+                # What an update has learnt of the file stays.
+                entry = replace(entry, content=before.content, stamp=before.stamp)
+            elif entry.path is not None and stamps and dataset is not None:
+                entry = replace(entry, stamp=_stamp_here(entry.path, Path(writer.manifest.root)))
+            if before is None or before.content != entry.content or before.text != entry.text:
                 new.append(entry)
                 rows.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
@@ -1929,16 +1973,51 @@ def _put(
         writer.put(change, job=job, done=start + len(block))
 
 
-def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dict[str, Any]]:
-    """Path or text, and metadata of each id, from the data set."""
+def _with_same_vectors(
+    writer: Writer, side: Side, ids: Sequence[str], vectors: NDArray[np.float32], stored: Mapping[str, StoredRow]
+) -> set[str]:
+    """Ids of the items that an index has with these vectors."""
+    import numpy as np
+
+    from subtext.retrieval.stores.item import is_of_vectors, vector_content
+
+    rows = [row for row, name in enumerate(ids) if name in stored]
+    same = {ids[row] for row in rows if stored[ids[row]].content == vector_content(vectors[row])}
+    # Of those that an update has read, the digest is of the file.
+    read = [row for row in rows if not is_of_vectors(stored[ids[row]].content)]
+    if read:
+        with writer.store.reading() as view:
+            kept = view.vectors_of(side, [ids[row] for row in read])
+        numbers = vectors[read].astype(writer.manifest.numbers).astype(np.float32)
+        same |= {ids[row] for row, one, other in zip(read, kept, numbers, strict=True) if np.array_equal(one, other)}
+    return same
+
+
+def _stamp_here(path: str, root: Path) -> str | None:
+    """Size and times of an image's file, as far as a look at this machine, or a listing that was read, tells them."""
+    from subtext.data.image_files import file_stamp
+    from subtext.data.object_store import known_state
+
+    if is_address(path):
+        return " ".join(map(str, known_state(path) or ())) or None
+    return file_stamp(path, root) or None
+
+
+def _about(side: Side, ids: list[str], dataset: Dataset | None, root: Path) -> dict[str, dict[str, Any]]:
+    """Path or text, and metadata of each id, from the data set; paths start from the root of the index."""
+    from subtext.retrieval.build import stored_path
+
     if dataset is None:
         return {}
     items, kind = (dataset.images, "path") if side == "images" else (dataset.texts, "text")
+    roots = dataset.root.resolve(), root.resolve()
     about = {}
     for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
         metadata = {**({"split": str(items.splits[row])} if dataset.own_splits else {}), **metadata}
-        about[name] = {kind: value if isinstance(value, str) else None, "metadata": metadata}
+        known = value if isinstance(value, str) else None
+        known = stored_path(known, *roots) if known is not None and side == "images" else known
+        about[name] = {kind: known, "metadata": metadata}
     if missing := [name for name in ids if name not in about]:
         raise RequirementError(
             f"the data set needs to know the ids of the vectors; {len(missing)} of {len(ids)} {side} are not in it, "

@@ -357,9 +357,22 @@ def compact_index(
         if manifest != writer.manifest:
             writer.change_manifest(manifest)
         lines = writer.compact(seed=seed)
+    if recall is not None:
+        lines = [*lines, *_searched_exactly(store)]
     after = store.bytes
     numbers = {"bytes_before": before, "bytes": after}
     return IndexReport(str(store.path), (f"{size(before)} are now {size(after)}", *lines), numbers)
+
+
+def _searched_exactly(store: Store) -> list[str]:
+    """A sentence on the sides that are too small for lists, of which a search finds all."""
+    most = store.manifest.exact_up_to
+    with store.reading() as view:
+        rows = {side: view.counts[side] * store.manifest.views_of(side) for side in ("images", "texts")}
+    small = [side for side, number in rows.items() if 0 < number <= most]
+    if not small:
+        return []
+    return [f"{' and '.join(small)}: searched exactly, with a recall of 1, as they have at most {most:,} vectors"]
 
 
 def _set_by_hand(store: Store, text: str) -> dict[str, int]:

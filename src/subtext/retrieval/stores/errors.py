@@ -15,6 +15,10 @@ class IndexMovedError(SearchIndexError):
     """The storage of an index cannot be reached, or the index was removed or moved; try again or open it again."""
 
 
+class MissingBucketError(SearchIndexError):
+    """The bucket of an index does not exist: trying again does not help."""
+
+
 @dataclass(frozen=True)
 class IndexIssue:
     """Damage of an index.

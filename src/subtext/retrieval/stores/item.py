@@ -57,13 +57,38 @@ def side_of(space: Space) -> Side:
     return "images" if space in ("images", "neighbours") else "texts"
 
 
+def vector_content(vectors: NDArray[np.float32]) -> bytes:
+    """Digest of an imported item's vectors, in place of what was embedded; a byte longer than that.
+
+    Args:
+        vectors: (K D) of the item.
+
+    Returns:
+        17 bytes.
+    """
+    return hashlib.blake2b(np.ascontiguousarray(vectors).tobytes(), digest_size=16).digest() + b"v"
+
+
+def is_of_vectors(content: bytes) -> bool:
+    """Whether a digest is of vectors: what they were made of was not read.
+
+    Args:
+        content: Of an item.
+
+    Returns:
+        Whether `vector_content` made it.
+    """
+    return len(content) == 17
+
+
 @dataclass(frozen=True)
 class IndexEntry:
     """One item as it is put into an index.
 
     Attributes:
         id: Its name, unique on its side.
-        content: Digest of what was embedded: the bytes of an image, the words of a text, or features.
+        content: Digest of what was embedded: the bytes of an image, the words of a text, or features; `vector_content`
+            where only the vectors are known.
         path: Of an image, relative to the index's root; None for one without a file.
         text: Of a text; None for one that is known by features alone.
         metadata: Plain data: numbers, texts, booleans, and lists of them can be filtered by.

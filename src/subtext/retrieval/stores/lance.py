@@ -71,7 +71,7 @@ from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import NUMBERS as NUMBERS_OF, Manifest, Revision
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
 from subtext.retrieval.stores import lance_lists
-from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError, MissingBucketError
 from subtext.retrieval.stores.facets import (
     DATE,
     ID,
@@ -198,6 +198,8 @@ QUERIES = 64
 
 _DESCRIPTOR = re.compile("|".join(re.sub(r"\{\w+\}", r"\\d+", own.lstrip("/")).join(("/?", "")) for own in THROUGH))
 _DENIED = ("ACCESS_DENIED", "AccessDenied", "PermissionDenied", "403 Forbidden", "InvalidAccessKeyId")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_WRITES = re.compile(r"performing (PUT|POST|DELETE) |single PUT of")
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
 _STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "change": str, "manifest": str, "changes": list, "jobs": list}
 _STATE |= {
@@ -306,6 +308,7 @@ def translated(where: str) -> Iterator[None]:
 
     Raises:
         OutputError: If the storage is full or cannot be written.
+        MissingBucketError: If its bucket does not exist.
         IndexMovedError: If the storage cannot be reached, or was compacted meanwhile.
         SearchIndexError: For any other error of Lance.
     """
@@ -320,9 +323,15 @@ def translated(where: str) -> Iterator[None]:
         if any(reason in str(problem) for reason in ("No space left", "Permission denied", "Read-only")):
             text = f"{where} needs to be written, and cannot be: {brief}; what stood there before still stands"
             raise OutputError(text) from problem
+        if any(sign in str(problem) for sign in _NO_BUCKET):
+            raise MissingBucketError(
+                f"{where} needs a bucket that exists; its storage has none of this name; correct the address, or the "
+                "endpoint and region (AWS_ENDPOINT_URL, AWS_REGION), or create the bucket"
+            ) from problem
         if any(sign in str(problem) for sign in _DENIED):
+            needed = "write" if _WRITES.search(str(problem)) else "read"
             raise SearchIndexError(
-                f"{where} needs a credential that may read and write it, and its storage refuses this one: {brief}; "
+                f"{where} needs a credential that may {needed} it, and its storage refuses this one: {brief}; "
                 "give another (AWS_ACCESS_KEY_ID, GOOGLE_APPLICATION_CREDENTIALS)"
             ) from problem
         if isinstance(problem, OSError) or any(sign in str(problem) for sign in ("LanceError(IO)", "Not found: ")):
