@@ -178,7 +178,11 @@ def test_index_is_built_from_data_in_memory(trained: tuple[st.Run, st.Dataset, P
         st.update_index(index, quiet=True)
     with pytest.raises(RequirementError, match="an add needs a data set"):
         st.add_to_index(index, quiet=True)
-    with pytest.raises(DataError, match=r"no longer has [0-9]+ images and [0-9]+ texts, of its 174 items.*`update_index\(.*allow_deleting=114\)`"):
+    told = (
+        r"no longer has [0-9]+ images and [0-9]+ texts, of its 174 items"
+        r".*`update_index\(.*allow_deleting=114\)`"
+    )
+    with pytest.raises(DataError, match=told):
         st.update_index(index, data=dataset[:40], quiet=True)
     updated = st.update_index(index, data=dataset[:40], allow_deleting=114, quiet=True)
     assert updated.counts["texts"] == 40
