@@ -433,7 +433,9 @@ def _assemble(
         except RowError as error:
             error.item = row.image_id or (row.image if isinstance(row.image, str) else "")
             problems.append(error.at(row.where))
-            if taker is not None and (address := _address(row)) is not None:
+            # The bytes of the image that was named last are still to be read.
+            before = None if last is None else assembly.images.entries[last].value
+            if taker is not None and (address := _address(row)) is not None and address != before:
                 taker.leave(address)
             continue
         if taker is not None and image != last:
@@ -723,7 +725,7 @@ class _Assembly:
         if (self.alone[image] or self.paired[image]) and (split or not (self.splits or splits)):
             mark = "" if item.mark is None else item.mark[1]
             fields = tuple(self.images.fields)
-            taker.take(ListedImage(item.name, address, item.metadata, fields, split, mark, bool(self.paired[image])))
+            taker.take(ListedImage(item.name, address, item.metadata, fields, split, mark))
 
     def all_links(self) -> NDArray[np.int64]:
         """(L, 2) the pairs in their order; an image without a text of its own, in a group of texts, has all of them."""

@@ -46,7 +46,6 @@ class ListedImage(NamedTuple):
         fields: All fields of the images so far, in their order.
         split: Name of its split; "" for none.
         mark: As of `mark_of`.
-        has_texts: Whether it has a text.
     """
 
     id: str
@@ -55,7 +54,6 @@ class ListedImage(NamedTuple):
     fields: tuple[str, ...]
     split: str
     mark: str
-    has_texts: bool
 
 
 class ImageTaker(Protocol):
@@ -207,25 +205,9 @@ class Unchanged:
         self.split, self.items, self.number = False, 0, count
         self._now = bytearray(count)
         self._passed = array("Q")
-        self._by_content: NDArray[np.uint64] | None = None
         self.touched: list[tuple[int, str]] = []
         self.passes = True
         self.taker: ImageTaker | None = None
-
-    def has_content(self, content: bytes) -> bool:
-        """Tell whether any image of the index has a content.
-
-        Args:
-            content: 16 bytes.
-
-        Returns:
-            Whether one does.
-        """
-        if self._by_content is None:
-            self._by_content = np.sort(_numbers(self._contents))
-        wanted = np.uint64(_content(content))
-        place = int(np.searchsorted(self._by_content, wanted))
-        return place < len(self._by_content) and bool(self._by_content[place] == wanted)
 
     def begin(self) -> None:
         """Begin a listing."""

@@ -837,7 +837,6 @@ def find_missing(
     *,
     unchanged: Unchanged,
     allowed: int | None,
-    former_total: int | None = None,
 ) -> Missing:
     """Find the items that the data of an index no longer has.
 
@@ -847,7 +846,6 @@ def find_missing(
         readings: The data sets, each with the model that reads it.
         unchanged: Images that are kept with all their texts.
         allowed: See `Missing.require_allowed`: fewer are not told apart from renamed ones.
-        former_total: Items of the index before its images of stores were taken; None for those of now.
 
     Returns:
         The missing items.
@@ -862,7 +860,7 @@ def find_missing(
             others = {key for row in rows for key in row.links}.difference(lost_images)
             gone[side] = [row.id for row in rows if not machine_of(row.metadata) or others.isdisjoint(row.links)]
             lost_images = lost.tolist()
-        total = sum(view.counts.values()) if former_total is None else former_total
+        total = sum(view.counts.values())
     count = sum(map(len, gone.values()))
     missing = Missing(gone, total, count)
     if count <= (max(FEW - 1, SHARE * total) if allowed is None else allowed):

@@ -1,4 +1,4 @@
-"""Images of stores are put into an index while their listing is read: the bytes of few are held at a time.
+"""Images of stores are put into a new index while their listing is read: the bytes of few are held at a time.
 
 An image is downloaded once, ahead of the one that is read: what is inside it, the check, its digest and its vector are
 of the same bytes, which are let go then. `ingest`, which follows, finds the images as an interrupted command leaves
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, RowIssue
 from subtext.data.embedded import note_of
-from subtext.data.image_files import PAGES, file_stamp, open_image, pages_note, read_bytes
+from subtext.data.image_files import PAGES, open_image, pages_note, read_bytes
 from subtext.data.object_store import is_there, listed, release
-from subtext.data.output_cache import OutputCache, content_digest
+from subtext.data.output_cache import OutputCache
 from subtext.data.read import decoded_images
 from subtext.data.rows import Progress
 from subtext.data.spool import RowFinder
-from subtext.data.unchanged import ListedImage, Unchanged, file_part
+from subtext.data.unchanged import ListedImage
 from subtext.data.web_images import key_of
 from subtext.errors import DataError
 from subtext.models.model import Model
@@ -39,8 +39,7 @@ from subtext.retrieval.build import (
     require_model,
     require_no_cluster,
 )
-from subtext.retrieval.journal import deleted_before
-from subtext.retrieval.stores.item import Change, StoredRow
+from subtext.retrieval.stores.item import Change
 from subtext.retrieval.stores.store import Writer
 
 PIECE = 2**27
@@ -86,12 +85,11 @@ class Target(NamedTuple):
 
     Attributes:
         writer: Changes the index.
-        job: Number of the job that the images belong to; while it is unfinished, nothing of a listing is passed over.
-            None for no job: an image that has texts gets its mark when these are put in.
+        job: Number of the job that the images belong to.
     """
 
     writer: Writer
-    job: int | None
+    job: int
 
 
 class First(NamedTuple):
@@ -125,8 +123,6 @@ class ImageStream:
     Args:
         open_target: Gives where images are put, when the first one is ready.
         reading: Items embedded together; threads that read ahead.
-        again: Also puts in what was deleted before.
-        renames: Whether an image whose content the index has under another id is left to `ingest`, which may rename it.
         cache: Of outputs of frozen encoders; that of the user by default.
         note: Called with a sentence where outputs could not be cached.
 
@@ -139,15 +135,12 @@ class ImageStream:
         open_target: Callable[[First], Target],
         *,
         reading: tuple[int, int],
-        again: bool = False,
-        renames: bool = False,
         cache: OutputCache | None = None,
         note: Callable[[str], None] | None = None,
     ) -> None:
         self._open_target, self._embedding = open_target, (cache, note)
-        self._reading, self._again, self._renames = reading, again, renames
+        self._reading = reading
         self._verify: bool | Callable[[str | bytes, Path], bool] = True
-        self._known: Unchanged | None = None
         self._model: Model | None = None
         self._record: Any = None
         self._target: Target | None = None
@@ -160,14 +153,13 @@ class ImageStream:
         self._in_chunk = self._count = 0
         self.written = WriteCounts()
 
-    def compare(self, known: Unchanged | None, verify: bool | Callable[[str | bytes, Path], bool]) -> None:
-        """Set what the index has.
+    def leave_to(self, verify: bool | Callable[[str | bytes, Path], bool]) -> None:
+        """Set what becomes of images that are not taken.
 
         Args:
-            known: Its images; None for none.
-            verify: Whether images are decoded that are not taken, or which.
+            verify: Whether they are decoded, or which.
         """
-        self._known, self._verify = known, verify
+        self._verify = verify
 
     def use(self, model: Model, record: Any) -> None:
         """Set the model that embeds.
@@ -191,6 +183,7 @@ class ImageStream:
         self._flags.clear(_READ)
         release([*(image.address for image in self._waiting), *(usable.image.address for usable in self._ready)])
         self._waiting, self._ready = [], []
+        self._broken.clear()  # They are downloaded again.
 
     def is_done(self, address: str) -> bool:
         """Whether the bytes of an image were needed in this reading, and are no more.
@@ -255,16 +248,8 @@ class ImageStream:
     def _check(self) -> None:
         """Decode those that wait, and see which of them are put in."""
         images, self._waiting = self._waiting, []
-        stored, deleted = dict[str, StoredRow](), set[str]()
-        if images and self._known is not None:
-            writer, names = self._open(images[0]).writer, [image.id for image in images]
-            stored = writer.rows_of("images", names)
-            if not self._again:
-                with writer.store.reading() as view:
-                    deleted = deleted_before(view, "images", names)
-        images = [image for image in images if not self._is_stored(image, stored.get(image.id))]
         found = read_ahead(images, self._look_at, workers=os.cpu_count() or 1)
-        for image, (reason, pages, size, content) in zip(images, found, strict=True):
+        for image, (reason, pages, size) in zip(images, found, strict=True):
             if reason:
                 self._broken[image.address] = reason
                 release([image.address])
@@ -272,32 +257,15 @@ class ImageStream:
             self._flags.add(image.address, _CHECKED)
             if pages > 1:
                 self._pages[image.address] = pages
-            before = stored.get(image.id)
-            if image.id in deleted:
-                release([image.address])
-                continue
-            # What may be another image of that id, or that image under another id, is left.
-            is_moved = before is not None and before.path != image.address
-            if not is_moved and not (self._renames and self._known is not None and self._known.has_content(content)):
-                self._ready.append(_Usable(image, size))
+            self._ready.append(_Usable(image, size))
 
-    def _is_stored(self, image: ListedImage, before: StoredRow | None) -> bool:
-        """Whether an earlier attempt has put an image in: the batches behind it begin where they began then."""
-        address = image.address
-        if before is None or before.path != address or file_part(before.stamp) != file_stamp(address, Path()):
-            return False
-        self._advance(1)
-        release([address])
-        return True
-
-    def _look_at(self, image: ListedImage) -> tuple[str, int, int, bytes]:
-        """Why an image cannot be decoded, its pages, bytes and digest."""
+    def _look_at(self, image: ListedImage) -> tuple[str, int, int]:
+        """Why an image cannot be decoded, its pages and bytes."""
         try:
             pages = int(open_image(image.address, at_least=32, thumbnail=True).info.get(PAGES, 1))
-            content = read_bytes(image.address, Path())
-            return "", pages, len(content), content_digest(content)
+            return "", pages, len(read_bytes(image.address, Path()))
         except DataError as problem:
-            return str(problem), 1, 0, b""
+            return str(problem), 1, 0
 
     def _open(self, first: ListedImage) -> Target:
         """Where images are put."""
@@ -325,7 +293,7 @@ class ImageStream:
         """Embed the first images that are ready."""
         images, self._ready = [usable.image for usable in self._ready[:count]], self._ready[count:]
         target = self._open(images[0])
-        items = _items(images, unfinished=target.job is not None)
+        items = _items(images)
         assert self._model is not None
         roots = self._place[0], Path(target.writer.manifest.root)
         embed = ChunkEmbedder(self._model, roots, self._reading, *self._embedding)
@@ -350,13 +318,7 @@ class ImageStream:
         new, amended = ([entry for part in made for entry in getattr(part, name)] for name in ("new", "amended"))
         vectors = [part.vectors for part in made if part.vectors is not None]
         self._count += len(addresses)
-        change = Change(
-            "images",
-            entries=new,
-            vectors=np.concatenate(vectors) if vectors else None,
-            amended=amended,
-            unless_deleted=not self._again,
-        )
+        change = Change("images", entries=new, vectors=np.concatenate(vectors) if vectors else None, amended=amended)
         self._target.writer.put(change, job=self._target.job, done=self._count)
         for address in addresses:
             self._flags.add(address, _TAKEN)
@@ -416,22 +378,20 @@ class ImageStream:
             return []
         present, found = set(pairs.images.ids), list[str]()
         with self._target.writer.store.reading() as view:
-            for row in view.items("images", view.keys("images")):
-                if self.has(row.path) and row.id not in present:
-                    found.append(row.id)
+            keys = view.keys("images")
+            for start in range(0, len(keys), CHUNK):
+                rows = view.items("images", keys[start : start + CHUNK])
+                found += [row.id for row in rows if self.has(row.path) and row.id not in present]
         self.written += WriteCounts(embedded=-len(found), unchanged=len(found))
         return found
 
 
-def _items(images: Sequence[ListedImage], *, unfinished: bool = True) -> Items:
-    """Images as columns; each has all fields that were known when the last one was read.
-
-    Where no job is unfinished, those whose texts are still to come have no marks.
-    """
+def _items(images: Sequence[ListedImage]) -> Items:
+    """Images as columns; each has all fields that were known when the last one was read."""
     fields = images[-1].fields
     metadata: dict[str, list[Any]] = {name: [image.metadata.get(name) for image in images] for name in fields}
     splits = np.array([image.split for image in images])
-    marks = [image.mark if unfinished or not image.has_texts else "" for image in images]
+    marks = [image.mark for image in images]
     count = len(images)
     return Items(
         [image.id for image in images],

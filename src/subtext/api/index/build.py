@@ -409,7 +409,6 @@ def add_to_index(
         DataError: If ids of the data name other files in the index.
     """
     from subtext.retrieval.build import conflicting_ids, restamp
-    from subtext.retrieval.image_stream import Target
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import open_store
 
@@ -433,15 +432,7 @@ def add_to_index(
         known = None if restore_deleted else _known(store)
         if known is not None and any(job.verb in ("build", "add") for job in unfinished(store)):
             known.passes = False  # Images may be there, and their texts not yet.
-        verb = name
-
-        def begin(_: First, source: dict[str, Any]) -> Target:
-            return Target(writer, writer.begin(verb, source=source))
-
-        stream = _stream_into(work, begin, again=restore_deleted)
-        with ExitStack() as ends:
-            ends.callback(stream.flush)
-            opened, source = open_source(work, store, known, stream=stream)
+        opened, source = open_source(work, store, known)
         if taken := conflicting_ids(writer, opened.pairs):
             item, before, after = taken[0]
             raise DataError(
@@ -449,7 +440,7 @@ def add_to_index(
                 f"{sources.name} would replace another, first '{item}': {before} by {after}; index the folder above "
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
-        written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted, taken=stream)
+        written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
         if known is not None:
             restamp(writer, known.touched)
             written = replace(written, unchanged=written.unchanged + known.finish())
@@ -783,7 +774,7 @@ def open_source(
 
         verify = ImageCheck(cluster, verify)
     elif stream is not None and work.split == "all":
-        stream.compare(known, verify)
+        stream.leave_to(verify)
         passing.taker = verify = stream
     opened = open_subject(work, need_pairs=False, verify=verify, unchanged=passing, stream=stream)
     opened = opened.to_indexable("an index")
@@ -809,8 +800,6 @@ def _stream_into(
     work: EvaluationSubject,
     begin: Callable[[First, dict[str, Any]], Target],
     *,
-    again: bool = False,
-    renames: bool = False,
     cache: str | Path | None = None,
 ) -> ImageStream:
     """What puts images of stores into an index while they are read; `begin` gets the source, too."""
@@ -820,8 +809,6 @@ def _stream_into(
     return ImageStream(
         lambda first: begin(first, _source_of(work, first.record, first.form)),
         reading=(work.batch_size, work.workers),
-        again=again,
-        renames=renames,
         cache=None if cache is None else OutputCache(Path(cache).expanduser()),
         note=lru_cache(partial(say, quiet=work.quiet)),
     )
@@ -1051,7 +1038,6 @@ def _update(
 ) -> IndexChange:
     from subtext.data.features import FeatureInput
     from subtext.retrieval.build import CHANGES, WriteCounts, find_missing, model_fingerprint, prune, restamp
-    from subtext.retrieval.image_stream import Target
     from subtext.retrieval.journal import journal
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.registry import open_store
@@ -1089,17 +1075,11 @@ def _update(
         former = []  # Items of both places stay, and so do both places.
     with store.writing("update") as writer:
         readings = list[tuple[EvaluationSubject, LoadedRun, dict[str, Any]]]()
-        former_total = sum(store.counts.values())
-        streams: list[ImageStream] = []
         known, passed = _known(store, verify_files=verify_files), 0
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
-            # No job names what is put in before all is read: an update that ends here has only added items.
             known.passes = not whole
-            streams.append(_stream_into(step, lambda _first, _source: Target(writer, None), renames=True))
-            with ExitStack() as ends:
-                ends.callback(streams[-1].flush)
-                opened, source = open_source(step, store, None if cut_off else known, stream=streams[-1])
+            opened, source = open_source(step, store, None if cut_off else known)
             passed += known.finish()
             if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
@@ -1116,7 +1096,7 @@ def _update(
             for side in SIDES
         }
         models = [(opened.model, opened.pairs) for _, opened, _ in readings]
-        missing = find_missing(writer, keep, models, unchanged=known, allowed=allowed, former_total=former_total)
+        missing = find_missing(writer, keep, models, unchanged=known, allowed=allowed)
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
         deletes = not keep_missing and not withheld
         if deletes:
@@ -1124,12 +1104,10 @@ def _update(
             command = f"subtext index update {shlex.quote(str(store.path))}{place} --allow-deleting {missing.lost}"
             if work.sources.in_memory is not None:
                 command = f"update_index(..., allow_deleting={missing.lost})"
-            taken = sum(stream.written.embedded for stream in streams)
-            has = f", which has {counted(taken, 'new or changed image')} now," if taken else ""
-            missing.require_allowed(allowed, f"{store.path}{has}", command)
+            missing.require_allowed(allowed, str(store.path), command)
         total = WriteCounts(unchanged=passed)
         restamp(writer, known.touched)
-        for (step, opened, source), stream in zip(readings, streams, strict=True):
+        for step, opened, source in readings:
             total += _ingest(
                 writer,
                 opened,
@@ -1142,7 +1120,6 @@ def _update(
                 unread=unread,
                 verify_files=verify_files,
                 finish=False,
-                taken=stream,
             )
         if deletes:
             total += prune(writer, missing.ids)
@@ -1423,9 +1400,12 @@ def _steps(
             raise DataError(f"{store.path} needs the data that it was made of; {path} is not there; {advice}")
         if is_new and path != uploads and named and named.is_dir() and (earlier.form or "").startswith("images"):
             sources = replace(sources, form=earlier.form)  # A folder of photos that was moved is one.
-        # Rows that one skips are an error of another that does not: to read the data once is enough.
+        # Rows that one skips are an error of another that does not: to read the data once is enough, as it was last.
         how = {"on_error": sources.on_error, "max_pixels": sources.max_pixels}
-        if all((replace(before, **how), part) != (sources, split) for before, part in steps):  # type: ignore[arg-type]
+        alike = [(replace(before, **how), part) for before, part in steps]  # type: ignore[arg-type]
+        if (sources, split) in alike:
+            steps[alike.index((sources, split))] = sources, split
+        else:
             steps.append((sources, split))
     former = [str(earlier.data) for earlier, _, path in recorded if is_new and named and path != uploads]
     return sorted(steps, key=lambda step: _is_same(step[0].data, data)), former
