@@ -1087,20 +1087,19 @@ def decoded_images(
 
     def decode(row: int) -> str | int:
         try:
-            image = open_image(items.values[int(row)], root, at_least=32, thumbnail=True)
+            image = open_image(items.values[row], root, at_least=32, thumbnail=True)
         except DataError as error:
             return str(error)
         return int(image.info.get(PAGES, 1))
 
     reasons, notes = {}, []
-    chosen = cast(Sequence[int], rows)  # As numbers of Python they would take four times their memory.
 
     def address(row: int) -> str | None:
-        value = items.values[int(row)]
+        value = items.values[row]
         return value if isinstance(value, str) and is_address(value) else None
 
     # What was kept is not downloaded again.
-    there = fetched(chosen, address, most=LARGEST_FILE * most_pixels())
+    there = fetched(map(int, rows), address, most=LARGEST_FILE * most_pixels())
     answers = zip(map(int, rows), read_ahead(there, decode, workers=workers or os.cpu_count() or 1), strict=True)
     for done, (row, answer) in enumerate(answers, 1):
         if isinstance(answer, str):

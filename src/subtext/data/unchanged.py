@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,7 @@ class ListedImage(NamedTuple):
     mark: str
 
 
+@runtime_checkable
 class ImageTaker(Protocol):
     """Takes the images of stores while a listing is read: after that, the bytes of each are needed no more."""
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -323,6 +323,7 @@ def ingest(
     return total
 
 
+@runtime_checkable
 class TakenImages(Protocol):
     """Images that were put into an index while the listing of their data set was read.
 
