@@ -7,7 +7,7 @@ that of the nodes, of the connection and of the small index. Seconds depend on w
 is the time of the processor that all processes of a way took together, and `memory_mb` the most that the command held.
 Every index of all images is compared with that of one process: items, links and vectors, bit for bit.
 
-The model is a random CLIP, its tower of images six layers (--quick: two) of a ViT/32 at a width of 192. Workers have
+The model is a random CLIP of the shape of ViT-B/32 (--quick: two layers at a width of 192). Workers have
 the niceness of this process, where Ray gives them 15 more: their machine is taken to be theirs.
 
     OMP_NUM_THREADS=1 python -m benchmarks.cluster [--quick] [--repeats N] [--json]
@@ -42,7 +42,7 @@ from subtext.retrieval.stores.item import SIDES
 from subtext.retrieval.stores.registry import open_store
 
 SIZE = (160, 120)
-MEMORY = 2 * 10**8
+MEMORY = 10**9
 """Bytes of a node for what its workers exchange."""
 PROCESSES = 2
 SMALL = 8
@@ -210,7 +210,7 @@ def main() -> None:
         archive(place / "small", range(SMALL))
         for number, part in enumerate(parts):
             archive(part, range(count)[number * count // PROCESSES : (number + 1) * count // PROCESSES])
-        model(clip, quick=True, layers=2 if asked.quick else 6)
+        model(clip, quick=asked.quick, layers=2 if asked.quick else 12)
         # In a process of its own: this one holds no more than a command that drives workers.
         facts["one process"] = [by_processes(place, [place / "data"], clip, f"lance://{place}/one process")]
         one = f"lance://{place}/one process 0"

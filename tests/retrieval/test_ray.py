@@ -263,6 +263,39 @@ def test_cluster_rounds_to_sixteen_bits_as_one_process_does(
         assert view.manifest.numbers == "float16" and (vector == vector.astype("float16")).all() and vector.any()
 
 
+class Probe:
+    """Says what a worker has of a model: the product of some rows, and which parameters lie in the store of Ray."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __call__(self, rows: Any) -> Any:
+        lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "plasma" in line]
+        stores = [tuple(int(end, 16) for end in line.split()[0].split("-")) for line in lines]
+        places = {name: own.data_ptr() for name, own in self.model.named_parameters()}
+        stored = {name for name, place in places.items() if any(start <= place < end for start, end in stores)}
+        return self.model(rows).detach().numpy(), stored, [own.requires_grad for own in self.model.parameters()]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_workers_of_a_machine_read_one_copy_of_large_weights(nodes: Any) -> None:
+    import ray
+    import torch
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(600, 500), torch.nn.Linear(500, 3, dtype=torch.float32)).eval()
+    model[1].weight.requires_grad_(False)
+    rows = torch.randn(4, 600)
+    with clusters.Cluster("auto") as cluster:
+        ((_, (found, stored, learns)),) = cluster.map(Probe(model), [rows])
+    assert (found == model(rows).detach().numpy()).all() and found.any()
+    assert stored == {"0.weight"} and learns == [True, True, False, True]
+    # Elsewhere tensors are pickled as torch does it.
+    assert ray.get(ray.put(torch.ones(600, 500))).add_(1).sum() == 600_000
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_few_tasks_of_a_cluster_are_in_flight_at_a_time(nodes: Any) -> None:

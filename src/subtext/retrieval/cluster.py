@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +44,8 @@ LOOK = 10.0
 """Seconds without a result after which the machines of the cluster are counted again."""
 PATIENCE = 120
 """Seconds in which a machine has to answer; one that is busy with other work is asked no further."""
+SHARED = 2**20
+"""Bytes of a tensor from which on the workers of a machine have one copy of it."""
 PACKAGES = ("torch", "transformers", "open_clip", "lance", "pyarrow", "onnxruntime")
 """Packages that a machine needs where this process has loaded them."""
 
@@ -172,7 +174,8 @@ class Cluster:
             max_retries=RETRIES, **({"num_gpus": 1} if gpu else {"num_cpus": 1}), name=f"subtext {type(work).__name__}"
         )
         # In scope to the end: a worker that is started again reads it again.
-        shared = ray.put((work, most_pixels()))
+        with _tensors_as_arrays():
+            shared = ray.put((work, most_pixels()))
         waiting: dict[Any, Task] = {}
         held = 0
         try:
@@ -287,6 +290,50 @@ class Cluster:
                     continue  # A machine that has just ended gets no work.
         except (ConnectionError, ray.exceptions.RayError) as problem:
             raise self._lost(problem) from problem
+
+
+@contextmanager
+def _tensors_as_arrays() -> Iterator[None]:
+    """Send tensors as arrays meanwhile: Ray keeps these once on a machine, and its workers read them there.
+
+    As torch pickles them, this process holds one copy more while they are sent, and each worker has its own.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+    from ray.util import deregister_serializer, register_serializer
+
+    register_serializer(torch.Tensor, serializer=_array_of, deserializer=_tensor_of)
+    try:
+        yield
+    finally:
+        deregister_serializer(torch.Tensor)
+
+
+def _array_of(tensor: Any) -> tuple[Any, ...]:
+    """A large tensor as its bytes, type and shape; another one as torch does it, since it may be written to."""
+    import torch
+
+    is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    if not is_plain or tensor.requires_grad or tensor.nbytes < SHARED or not tensor.is_contiguous():
+        found: tuple[Any, ...] = tensor.__reduce_ex__(2)
+        return found
+    return tensor.view(-1).view(torch.uint8).numpy(), tensor.dtype, tensor.shape
+
+
+def _tensor_of(found: tuple[Any, ...]) -> Any:
+    """The tensor that `_array_of` got."""
+    if callable(found[0]):
+        return found[0](*found[1])
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings():
+        # It cannot be written to: a model that embeds only reads its large tensors.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(found[0]).view(found[1]).view(found[2])
 
 
 def _on(strategy: Any, node: Mapping[str, Any]) -> Any:

