@@ -5,7 +5,7 @@
     --vectors KIND   clusters, even, or both (default)
     --listing        nothing but what a listing costs: bytes and seconds of an item that is read, of one that is built
                      (vectors of eight numbers), and of one unchanged
-    --json           print nothing but one JSON object
+    --json           print nothing but one JSON object; each figure is also printed to standard error when it is there
 
 The data are N / 2 images of 8 x 8 pixels, a thousand to a folder, and a table of JSON lines: an id, a caption, a year,
 a place, and the number of its box; a box has 200 images. The model is an untrained tower whose work is left out, as it
@@ -36,6 +36,7 @@ import os
 import random
 import runpy
 import statistics
+import sys
 import tempfile
 import time
 import urllib.request
@@ -136,6 +137,7 @@ class Meter:
             requests, read = (self.counted() - before) / times
             taken |= {"requests": float(requests), "megabytes_read": float(read) / 2**20}
         self.found[name] = {key: round(value, 4) for key, value in taken.items()}
+        print(f"{name}: {self.found[name]}", file=sys.stderr, flush=True)
 
 
 def write_data(folder: Path, images: int) -> Path:
@@ -415,6 +417,7 @@ def main() -> None:
                 table = write_data(folder, size // 2)
                 run = write_run(folder, table, width)
                 for kind in kinds:
+                    print(f"{size:,} items, {kind}", file=sys.stderr, flush=True)
                     vectors, meter = Vectors(kind, width), Meter(server)
                     one = one_size(folder, table, run, place, vectors, meter, listing=asked.listing)
                     measured[kind].append(one)

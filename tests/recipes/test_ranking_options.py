@@ -68,3 +68,9 @@ def test_recommended_batch_size_follows_number_of_pairs(texts: int, wanted: int)
     context = BuildContext(image_features=FeatureShape(pooled=8), texts=("a red dog",) * texts)
     assert build("dual", {"embed_dim": 8}, context=context).plan.batch_size == wanted
     assert build("dual", {"embed_dim": 8}, context=context, plan={"batch_size": 32}).plan.batch_size == 32
+
+
+def test_recommended_batch_of_starter_towers_is_a_fifth_of_the_pairs() -> None:
+    context = BuildContext(texts=("a red dog",) * 2_000)
+    for options, wanted in (({"image": "starter", "text": "starter"}, 400), ({"image": "starter", "text": "bag"}, 100)):
+        assert build("dual", options, context=context).plan.batch_size == wanted

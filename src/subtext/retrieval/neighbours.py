@@ -41,7 +41,7 @@ REVERSE = 100
 """Images among which those are looked for that a new image is a neighbour of, where not all are compared."""
 DIGITS = 7
 """Of a cosine: beyond, it may differ with the order of its sum."""
-_CHUNK, _ROWS = 16_384, 1024
+_CHUNK, _ROWS = 16_384, 256
 """Images whose rows are stored in one change, and that are compared at a time."""
 _BLOCK = 2**24
 """Cosines that are computed at a time."""

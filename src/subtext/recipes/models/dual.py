@@ -46,7 +46,8 @@ def dual(
     network and a bag of words: on a few ten thousand captions that beat every GRU that was tried, at a fraction of the
     time. Starter towers stay frozen, unless freeze_epochs says otherwise, and training then stops early; a frozen text
     encoder learns more with `text_mlp`. All texts of an image in the batch count as right. By default the batch is a
-    twentieth of the training pairs: 64 to 1,280 of them, at most 256 from pixels.
+    twentieth of the training pairs, a fifth where both towers are the starter's: 64 to 1,280 of them, at most 256 from
+    pixels.
 
     Args:
         context: The data set, and what its texts and features are like.
@@ -111,12 +112,15 @@ def dual(
         text_head = Mean(width, embed_dim, source=source, dropout=dropout, project=project, residual=text_mlp)
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     # A twentieth of the pairs, so that few pairs still make many steps; fewer where images are decoded.
-    plan, most = PLAN, PLAN.batch_size
+    plan, most, steps = PLAN, PLAN.batch_size, 20
     if STARTER in (inputs.image, inputs.text):
         plan = replace(plan, freeze_epochs=-1)
+    if STARTER == inputs.image == inputs.text:
+        # Frozen features need few steps, and a softmax over more texts ranks better (reproduce/notes/starter.md).
+        steps = 5
     if context.image_features is None and inputs.image != STARTER:
         most = 256
     if context.texts:
-        plan = replace(plan, batch_size=max(64, min(most, len(context.texts) // 20)))
+        plan = replace(plan, batch_size=max(64, min(most, len(context.texts) // steps)))
     options = ("temperature", "learn_temperature", "label_smoothing")
     return setup_of((image, text), (image_head, text_head), similarity, terms, plan, loss_options=options)

@@ -632,6 +632,18 @@ class LanceTables(Tables):
         with translated(self.where):
             yield from self.dataset.scanner(columns=list(columns), filter=where, batch_size=CHUNK).to_batches()
 
+    def count_where(self, where: str) -> int:
+        """How many rows of the table meet a condition.
+
+        Args:
+            where: The condition.
+
+        Returns:
+            Their number.
+        """
+        with translated(self.where):
+            return int(self.dataset.scanner(columns=[], with_row_id=True, filter=where).count_rows())
+
     def vectors_at(self, rows: NDArray[np.uint64], column: str = "vector") -> NDArray[np.float32]:
         """(n D) vectors of rows of the table.
 
@@ -1167,8 +1179,7 @@ class LanceView(SqlView):
         if not any(isinstance(own, Condition) and own.field == TEXT for own in where):
             certain, possible = _every(number, where, [self._filter(number, own) for own in where])
             if certain == possible:
-                with translated(self.store.path):
-                    return int(self.tables.dataset.scanner(columns=[], with_row_id=True, filter=certain).count_rows())
+                return self.tables.count_where(certain)
         return len(self.select(side, where))
 
     def values(self, side: Side, name: str, *, limit: int = 0) -> FieldValues:
@@ -1429,7 +1440,7 @@ class LanceView(SqlView):
             for what, ids in damaged.items()
         ]
         filters = (vectors.where, vectors.where_numbered)
-        stored, numbered = (self.tables.dataset.count_rows(filter=own) for own in filters)
+        stored, numbered = (self.tables.count_where(own) for own in filters)
         wrong = {
             f"{side} have {stored:,} of {vectors.rows:,} vectors": stored != vectors.rows,
             f"vectors of {side} are not numbered from 0 to {views - 1}": numbered != vectors.rows,
@@ -1448,7 +1459,7 @@ class LanceView(SqlView):
         """
         sums = dict.fromkeys(SUMS, 0)
         columns = ["kind", "key", "id", "text", "content", "digest"]
-        last, unknown = 0, self.tables.dataset.count_rows(filter=f"kind IS NULL OR kind < 0 OR kind > {JOB}")
+        last, unknown = 0, self.tables.count_where(f"kind IS NULL OR kind < 0 OR kind > {JOB}")
         kinds = {kind: name for name, kind in SUMS.items()} | dict.fromkeys(range(ITEMS, FURTHER), "items")
         for batch in self.tables.batches(columns, f"kind IN ({literal(sorted(kinds))})"):
             for row in batch.to_pylist():
