@@ -64,7 +64,7 @@ def test_commands_share_the_outputs_of_a_pretrained_model(
     assert not ran
     st.build_index(tmp_path / "again", model=clip, data=data, quiet=True)
     # The model embeds a few texts, which the arrays for searches by words have to equal.
-    assert ran == ["tokens"]
+    assert set(ran) == {"tokens"}
     ran.clear()
     run = st.train(
         "adapt", data=data, out=tmp_path / "run", options={"model": str(clip)}, plan={"epochs": 2}, quiet=True
