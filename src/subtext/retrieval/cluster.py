@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, no_type_check
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,7 +249,9 @@ class Cluster:
             return
         self._checked = True
 
-        # Sent as its code, and not by its name, since a machine may lack this package.
+        # Sent as its code, and not by its name, since a machine may lack this package; checks of shapes around it, as
+        # tests have them, could not be sent.
+        @no_type_check
         def look(version: str, packages: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
             import importlib.util
             import os
