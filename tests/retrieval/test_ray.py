@@ -458,6 +458,6 @@ def test_bucket_that_goes_away_while_a_cluster_builds_is_one_sentence(
 
     with pytest.MonkeyPatch.context() as patch:
         at_result(patch, 3, lambda: post("gone"))
-        with pytest.raises((SearchIndexError, OutputError), match="s3://archive/gone needs its storage"):
+        with pytest.raises((SearchIndexError, OutputError), match="s3://archive/gone needs a bucket that exists"):
             st.build_index("s3://archive/gone", many, ray="auto", **options)
     post("back")
