@@ -7,8 +7,8 @@ that of the nodes, of the connection and of the small index. Seconds depend on w
 is the time of the processor that all processes of a way took together, and `memory_mb` the most that the command held.
 Every index of all images is compared with that of one process: items, links and vectors, bit for bit.
 
-The model is a random CLIP of the shape of ViT-B/32 (--quick: two layers at a width of 192). Workers have
-the niceness of this process, where Ray gives them 15 more: their machine is taken to be theirs.
+The model is a random CLIP of the shape of ViT-B/32 (--quick: two layers at a width of 192). Workers have the niceness
+of this process, where Ray gives them 15 more: their machine is taken to be theirs.
 
     OMP_NUM_THREADS=1 python -m benchmarks.cluster [--quick] [--repeats N] [--json]
 """

@@ -5,7 +5,7 @@
     --vectors KIND   clusters, even, or both (default)
     --listing        nothing but what a listing costs: bytes and seconds of an item that is read, of one that is built
                      (vectors of eight numbers), and of one unchanged
-    --json           print nothing but one JSON object; each figure is also printed to standard error when it is there
+    --json           print nothing but one JSON object
 
 The data are N / 2 images of 8 x 8 pixels, a thousand to a folder, and a table of JSON lines: an id, a caption, a year,
 a place, and the number of its box; a box has 200 images. The model is an untrained tower whose work is left out, as it
@@ -13,7 +13,7 @@ would be most of a build; its vectors of 512 numbers are drawn. `clusters` are 1
 `search_engine.py`; `even` vectors are normal numbers at unit length, for which no list and no graph is of much help.
 There is no sentence encoder.
 
-Measured, one after the other, in one process: the table is read as a build reads it, and its images as a folder without
+Measured, one after the other, in one process, each printed to standard error as soon as it is there: the table is read as a build reads it, and its images as a folder without
 a table (half of the items); a build from the table; `compact`; a first search, and 20 more, by default
 and exactly; a box alone, and the ten nearest in that box; an update where nothing changed, by ten
 changes, and where all files have another time of change; deleting a hundredth of the images; `compact` again. Of each
