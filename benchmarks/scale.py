@@ -13,10 +13,10 @@ would be most of a build; its vectors of 512 numbers are drawn. `clusters` are 1
 `search_engine.py`; `even` vectors are normal numbers at unit length, for which no list and no graph is of much help.
 There is no sentence encoder.
 
-Measured, one after the other, in one process, each printed to standard error as soon as it is there: the table is read as a build reads it, and its images as a folder without
-a table (half of the items); a build from the table; `compact`; a first search, and 20 more, by default
-and exactly; a box alone, and the ten nearest in that box; an update where nothing changed, by ten
-changes, and where all files have another time of change; deleting a hundredth of the images; `compact` again. Of each
+Measured in one process, one after the other, and printed to standard error as soon as it is there: the table is read as
+a build reads it, and its images as a folder without a table (half of the items); a build from the table; `compact`; a
+first search, and 20 more, by default and exactly; a box alone, and the ten nearest in that box; an update where nothing
+changed, by ten changes, and where all files have another time of change; deleting a hundredth of the images; `compact` again. Of each
 the seconds, the seconds of this process's processor, the memory above what it held before, and on S3 the requests and
 the bytes of their answers. Recall is that of the ten nearest to those of a loop over all vectors in float32.
 
