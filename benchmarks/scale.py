@@ -16,9 +16,10 @@ There is no sentence encoder.
 Measured in one process, one after the other, and printed to standard error as soon as it is there: the table is read as
 a build reads it, and its images as a folder without a table (half of the items); a build from the table; `compact`; a
 first search, and 20 more, by default and exactly; a box alone, and the ten nearest in that box; an update where nothing
-changed, by ten changes, and where all files have another time of change; deleting a hundredth of the images; `compact` again. Of each
-the seconds, the seconds of this process's processor, the memory above what it held before, and on S3 the requests and
-the bytes of their answers. Recall is that of the ten nearest to those of a loop over all vectors in float32.
+changed, by ten changes, and where all files have another time of change; deleting a hundredth of the images; `compact`
+again. Of each the seconds, the seconds of this process's processor, the memory above what it held before, and on S3 the
+requests and the bytes of their answers. Recall is that of the ten nearest to those of a loop over all vectors in
+float32.
 
 Beside it the store alone on the same vectors of images: FAISS, LanceDB's own IVF index, or pgvector's HNSW graph, each
 with the defaults that its documents name. `s3` is the server of the tests, unless AWS_ENDPOINT_URL leads to another
