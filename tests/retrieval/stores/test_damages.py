@@ -133,7 +133,7 @@ def of_state(change: Callable[[dict[str, Any]], Any]) -> Callable[[Any], None]:
         change(state)
         return json.dumps(state, ensure_ascii=False)
 
-    return edited(f"kind = {lance.STATE}", text=changed)
+    return edited(f"kind = {lance.STATE}", record=changed)
 
 
 def added(**columns: Any) -> Callable[[Any], None]:
@@ -158,8 +158,8 @@ LANCE = {
     "deletion changed": edited(f"kind = {lance.DELETED}", content=lambda own: b"0" * 16 + own[16:]),
     "deletion added": added(kind=lance.DELETED, key=9, content=b"0" * 16),
     "job deleted": deleted(f"kind = {lance.JOB}"),
-    "job verb changed": edited(f"kind = {lance.JOB}", text=lambda own: own.replace("add", "put")),
-    "job source cut off": edited(f"kind = {lance.JOB}", text=lambda own: own[:9]),
+    "job verb changed": edited(f"kind = {lance.JOB}", record=lambda own: own.replace("add", "put")),
+    "job source cut off": edited(f"kind = {lance.JOB}", record=lambda own: own[:9]),
     "job in progress changed": of_state(lambda state: state["jobs"][0].__setitem__(1, "move")),
     "job in progress deleted": of_state(lambda state: state["jobs"].clear()),
     "image deleted": deleted("id = 'p3'"),
@@ -171,9 +171,9 @@ LANCE = {
         dataset.to_table(filter=f"kind = {lance.FURTHER} AND key = 6"), dataset.uri, mode="append"
     ),
     "vector of nobody": edited(f"kind = {lance.FURTHER}", key=9999),
-    "calibration changed": edited(f"kind = {lance.DOCUMENT}", text=lambda own: own.replace("0.5", "0.6") + " "),
+    "calibration changed": edited(f"kind = {lance.DOCUMENT}", record=lambda own: own.replace("0.5", "0.6") + " "),
     "calibration deleted": deleted(f"kind = {lance.DOCUMENT} AND id = 'calibration'"),
-    "document added": added(kind=lance.DOCUMENT, key=9, id="other", text=""),
+    "document added": added(kind=lance.DOCUMENT, key=9, id="other", record=""),
     "row of no kind": added(kind=77, key=9),
     "state deleted": deleted(f"kind = {lance.STATE}"),
     "manifest of another model": of_state(

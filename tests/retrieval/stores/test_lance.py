@@ -131,7 +131,7 @@ def test_hits_are_read_without_what_is_not_shown(store: LanceStore, monkeypatch:
     with store.reading() as view:
         (item,) = view.items("images", view.keys("images")[:1])
     assert (item.id, item.path, len(item.captions), item.metadata["year"]) == ("p0", "0.png", 2, 1900)
-    assert {"path", "metadata", "text"} <= read and not read & {"content", "stamp", "digest"}
+    assert "record" in read and not read & {"content", "stamp", "digest"}
 
 
 def test_texts_of_one_image_and_of_several_are_found_by_each(tmp_path: Path) -> None:
@@ -338,8 +338,8 @@ def test_compaction_finishes_despite_small_changes(store: LanceStore, monkeypatc
         return written
 
     with store.writing("compact") as writer:
-        writer.put(stored_items.images(range(40, 42)))
-        writer.delete("images", ["p7"])
+        writer.put(stored_items.images(range(40, 43)))
+        writer.delete("images", ["p7", "p42"])
         with monkeypatch.context() as patch:
             patch.setattr(lance.LanceWriter, "_rewritten", rewritten)
             patch.setattr(lance, "ATTEMPTS", 5)
@@ -361,7 +361,7 @@ def test_reads_hold_one_block_at_a_time(tmp_path: Path, monkeypatch: pytest.Monk
     def scanned(self: Any, columns: Any, where: str, options: Any = None) -> Any:
         table = scan(self, columns, where, options)
         # Numbers of all rows may be in memory, and what an index finds is limited by itself.
-        rows.extend([table.num_rows] if {"text", "words", "links"} & set(columns) else [])
+        rows.extend([table.num_rows] if {"record", "words", "links"} & set(columns) else [])
         assert (options or {}).get("nearest", {"k": 0})["k"] <= 100
         return table
 
@@ -644,7 +644,7 @@ def test_concurrent_external_changes_raise(tmp_path: Path, monkeypatch: pytest.M
 
 def test_damage_is_reported(store: LanceStore) -> None:
     dataset = library.dataset(store.uri)
-    dataset.update({"text": "'other'"}, where="id = 't3'")
+    dataset.update({"record": '\'["t3",null,"other","{}"]\''}, where="id = 't3'")
     dataset.update({"digest": "digest"}, where="id = 't3'")
     dataset.delete("id = 't9'")
     dataset.delete(f"key = 6 AND kind = {lance.FURTHER}")
@@ -882,8 +882,8 @@ def test_understated_counts_raise_without_large_allocation(store: LanceStore) ->
             view.nearest("images", QUERIES, top=3)
         with pytest.raises(SearchIndexError, match="it counts 1, and more have words"):
             view.search_text("boat", top=3)
-    for kind, column, problem in ((lance.JOB, "text", "jobs as Subtext"), (lance.DELETED, "content", "an empty row")):
-        row = {"kind": kind, "key": 1, **({"text": "[1, 2]"} if column == "text" else {})}
+    for kind, column, problem in ((lance.JOB, "record", "jobs as Subtext"), (lance.DELETED, "content", "an empty row")):
+        row = {"kind": kind, "key": 1, **({"record": "[1, 2]"} if column == "record" else {})}
         with store.writing("add") as writer:
             draft = lance.PendingCommit(good, rows=[row])
             writer.commit(lambda now, draft=draft: draft)
@@ -894,7 +894,7 @@ def test_understated_counts_raise_without_large_allocation(store: LanceStore) ->
 def rewrite(store: LanceStore, text: str | None) -> None:
     """Write the state as anybody can."""
     dataset = library.dataset(store.uri)
-    dataset.update({"text": "NULL" if text is None else lance.literal(text)}, where=f"kind = {lance.STATE}")
+    dataset.update({"record": "NULL" if text is None else lance.literal(text)}, where=f"kind = {lance.STATE}")
 
 
 def test_circular_tables_raise(store: LanceStore) -> None:

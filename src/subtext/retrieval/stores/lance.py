@@ -46,7 +46,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial, wraps
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,7 +172,7 @@ _ZSTD = {"lance-encoding:compression": "zstd"}
 COMPRESSED = {
     # Of 200 items here and there nearly all blocks of the column are read: keys that follow one another are small so.
     "key": {"lance-encoding:compression": "lz4"},
-    **dict.fromkeys(["id", "path", "metadata", "stamp", "link"], _ZSTD),
+    **dict.fromkeys(["id", "record", "stamp", "link"], _ZSTD),
     # Words are read all, and never those of one row.
     "words": {**_ZSTD, "lance-encoding:minichunk-size": "65536"},
 }
@@ -214,9 +214,10 @@ _STATE |= {
 _LISTS = {field.name: _COUNT for field in fields(ListSearch)} | {"bytes": _NUMBER, "recall": dict}
 _INDEX = {"name": str, "vectors": dict, "files": dict, "wanted": dict}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
-_RECORD = ["kind", "key", "id", "text", "content"]
-_ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "link", "links"]
-_SHOWN = ["key", "id", "path", "text", "metadata", "link", "links"]
+_RECORD = ["kind", "key", "id", "record", "content"]
+_LINKS = ["link", "links"]
+_ITEM = ["key", "record", "content", "stamp", "digest", *_LINKS]
+_SHOWN = ["key", "record", *_LINKS]
 _LEFT_OUT = {"path": None, "text": None, "metadata": "{}", "content": b"", "stamp": None, "digest": b""}
 """What a row has in the place of columns that are not read."""
 _RELATIONS = "WITH items AS (SELECT kind AS side, key, id, coalesce(folded, id) AS folded FROM dataset WHERE kind < 4) "
@@ -227,6 +228,8 @@ _COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.f
 def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
     """The columns of an index.
 
+    record                  of an item its id, path, text and metadata as JSON: in an object store a hit is one request.
+                            Of other rows what they say
     folded, words, length   of the id where folding changes it, and of a text, as they are searched
     text_N, ..., labels     what the metadata is filtered and counted by; see `lance_fields`. A fragment has only those
                             that are used. Of a row of neighbours, labels has the keys of the images that are near
@@ -243,7 +246,7 @@ def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
         The columns with their types.
     """
     number = pa.from_numpy_dtype(np.dtype(numbers))
-    texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words", "link"], pa.string())
+    texts = dict.fromkeys(["id", "record", "stamp", "folded", "words", "link"], pa.string())
     digest = pa.binary(16)
     fixed = pa.schema(
         {
@@ -402,10 +405,10 @@ class LanceTables(Tables):
                     f"{where} needs a column '{column.name}' of {column.type} in its table; it has "
                     f"{'none' if own is None else own.type}; restore a backup"
                 )
-        rows = self.scan(["text"], f"kind = {STATE}")
+        rows = self.scan(["record"], f"kind = {STATE}")
         if rows.num_rows != 1:
             raise SearchIndexError(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
-        now = json_object(rows["text"][0].as_py())
+        now = json_object(rows["record"][0].as_py())
         if now is not None:
             require_format(now.get("format"), where, "index build", SearchIndexError)
         with translated(where):
@@ -547,10 +550,54 @@ class LanceTables(Tables):
             Each row, and of a text the ids of its images.
         """
         for start in range(0, len(values), CHUNK):
-            own = f"{column} IN ({literal(values[start : start + CHUNK])})"
-            for record in self.scan(columns, f"kind = {side} AND {own}").to_pylist():
-                images = _images_of(record.pop("link", None), record.pop("links", None))
-                yield StoredRow(**{**_LEFT_OUT, **record}), images
+            for row in self._records(side, column, values[start : start + CHUNK], columns).to_pylist():
+                images = _images_of(row.pop("link", None), row.pop("links", None))
+                if (written := row.pop("record", None)) is not None:
+                    row |= _shown(written, self.where)
+                yield StoredRow(**{**_LEFT_OUT, **row}), images
+
+    def _records(self, side: int, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
+        """Columns of the items that `records` gives, where it is known already without looking for them."""
+        known = self.remembered(SPACES[side], np.unique(values)) if column == "key" and len(values) else None
+        if known is None:
+            where = f"kind = {side} AND {column} IN ({literal(values)})"
+            found = self.scan(sorted({*columns, "key"}), where, {"with_row_id": True})
+            self.remember(SPACES[side], found["key"].to_numpy(), found["_rowid"].to_numpy())
+            return found.select(columns)
+        keys, rows = known
+        with translated(self.where):
+            rest = self.dataset._take_rows(rows.tolist(), columns=[name for name in columns if name != "key"])
+        return rest.append_column("key", pa.array(keys))
+
+    def remember(self, side: Space, keys: NDArray[np.int64], rows: NDArray[np.uint64]) -> None:
+        """Remember where some items lie, for what is read of them next.
+
+        Args:
+            side: One of `SPACES`.
+            keys: (n) of items, each once.
+            rows: (n) row ids of the table.
+        """
+        order = np.argsort(keys, kind="stable")
+        # Another thread may do the same: what is lost is only faster.
+        recent = self.cache.get(f"rows of some {side}", ())
+        own = keys[order].astype(np.int64), rows[order].astype(np.uint64)
+        self.cache[f"rows of some {side}"] = (*recent, own)[-RECENT:]
+
+    def remembered(self, side: Space, among: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
+        """Where items lie that were found just now.
+
+        Args:
+            side: One of `SPACES`.
+            among: (M) int64 keys, ascending.
+
+        Returns:
+            (M) keys and (M) row ids; None where another question is needed.
+        """
+        for keys, rows in reversed(self.cache.get(f"rows of some {side}", ())):
+            places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
+            if len(keys) and (keys[places] == among).all():
+                return keys[places], rows[places]
+        return None
 
     def stored(self, side: int, column: str, values: Sequence[Any]) -> Items:
         """The items of a side that have one of these keys or ids.
@@ -578,8 +625,10 @@ class LanceTables(Tables):
         few, chosen = len(images) <= CHUNK, set(images)
         own_images = literal(list(images)) if few else ""
         where = f"(link IN ({own_images}) OR array_has_any(links, [{own_images}]))" if few else "TRUE"
-        for batch in self.batches(["key", "link", "links"], f"kind = 1 AND {where}"):
-            for key, *linked in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        for batch in self.batches(["key", *_LINKS, "_rowid"], f"kind = 1 AND {where}"):
+            if few:
+                self.remember("texts", batch["key"].to_numpy(), batch["_rowid"].to_numpy())
+            for key, *linked in zip(*(batch[name].to_pylist() for name in ("key", *_LINKS)), strict=True):
                 if own := [image for image in _images_of(*linked) if image in chosen]:
                     yield key, own
 
@@ -599,12 +648,13 @@ class LanceTables(Tables):
             keys: Keys of items; None where `ids` are given.
             ids: Ids of items; None where `keys` are given.
             links: Also reads the links of each row.
-            columns: That are read.
+            columns: That are read; those of links where they are asked.
 
         Returns:
             The rows, in any order.
         """
         number = SPACES.index(side)
+        columns = [name for name in columns if name not in _LINKS or (links and number == 1)]
         column, values = ("key", list(keys or ())) if ids is None else ("id", self.storable(ids))
         records = list(self.records(number, column, values, columns))
         partners: dict[str, list[int]] = {row.id: [] for row, _ in records}
@@ -623,7 +673,7 @@ class LanceTables(Tables):
         """Columns of the rows that fulfil a filter, block by block, as they lie in the storage.
 
         Args:
-            columns: Names of columns.
+            columns: Names of columns, also "_rowid", the row id of the table.
             where: Filter in SQL.
 
         Returns:
@@ -631,6 +681,35 @@ class LanceTables(Tables):
         """
         with translated(self.where):
             yield from self.dataset.scanner(columns=list(columns), filter=where, batch_size=CHUNK).to_batches()
+
+    def first_vectors(self, keys: Sequence[int]) -> dict[int, tuple[bytes, NDArray[np.float32]]]:
+        """The first vector of images and texts, and the digest of all vectors of each.
+
+        Args:
+            keys: Of items, at most `CHUNK`.
+
+        Returns:
+            Key -> digest, and (D) vector.
+        """
+        columns, blocks, rest = ["vectors_digest", "vector"], [], set(keys)
+        for side in SIDES:
+            # A change has just looked for its items.
+            for known, rows in reversed(self.cache.get(f"rows of some {side}", ())):
+                own = np.isin(known, list(rest))
+                if own.any():
+                    with translated(self.where):
+                        blocks.append(
+                            (known[own].tolist(), self.dataset._take_rows(rows[own].tolist(), columns=columns))
+                        )
+                    rest.difference_update(blocks[-1][0])
+        if rest:
+            where = f"kind < {len(SIDES)} AND key IN ({literal(sorted(rest))})"
+            blocks += [(own["key"].to_pylist(), own) for own in self.batches(["key", *columns], where)]
+        found = dict[int, tuple[bytes, NDArray[np.float32]]]()
+        for own_keys, block in blocks:
+            pairs = zip(block["vectors_digest"].to_pylist(), as_matrix(block["vector"]), strict=True)
+            found |= dict(zip(own_keys, pairs, strict=True))
+        return found
 
     def count_where(self, where: str) -> int:
         """How many rows of the table meet a condition.
@@ -807,18 +886,31 @@ class LanceVectors:
         Returns:
             Q hits, best first.
         """
+        hits = []
+        for query in queries:
+            # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
+            table = self._candidates(query, top, search, ["key", self.column], among)
+            if self.views == 1:
+                self.tables.remember(self.side, table["key"].to_numpy(), table["_rowid"].to_numpy())
+            hits.append(Hits(*ann.rescore_top_k(query, as_matrix(table[self.column]), table["key"].to_numpy(), top)))
+        return hits
+
+    def _candidates(
+        self,
+        query: NDArray[np.float32],
+        top: int,
+        search: ListSearch,
+        columns: Sequence[str],
+        among: NDArray[np.int64] | None = None,
+    ) -> pa.Table:
+        """Columns and row ids of the vectors that lists give for (L D) views of a query; see `searched`."""
         share = 1.0 if among is None else max(1e-3, len(among) / self.count)
         probes = min(search.lists, math.ceil(search.probes / share))
         count = max(self.least(top), math.ceil(search.candidates * top / ann.DEPTH))
-        nearest = {"column": self.column, "k": count, "metric": "dot", "nprobes": probes}
+        nearest = {"column": self.column, "q": query, "k": count, "metric": "dot", "nprobes": probes}
         allowed = None if among is None else serialize_row_addrs(self.positions(among)[1].tolist())
-        hits = []
-        for query in queries:
-            options = {"nearest": {**nearest, "q": query}, "row_addr_allowlist": allowed}
-            # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
-            table = self.tables.scan(["key", self.column], self.where, options)
-            hits.append(Hits(*ann.rescore_top_k(query, as_matrix(table[self.column]), table["key"].to_numpy(), top)))
-        return hits
+        options = {"nearest": nearest, "row_addr_allowlist": allowed, "with_row_id": True}
+        return self.tables.scan(columns, self.where, options)
 
     def least(self, top: int) -> int:
         """Vectors among which the best items are, whatever their other vectors.
@@ -862,42 +954,57 @@ class LanceVectors:
             chosen = slice(None) if among is None else np.isin(keys, among)
             yield keys[chosen], as_matrix(batch[self.column])[chosen]
 
-    def sample(self, count: int, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """At most `count` vectors, sampled by the seed, and the keys of their items.
+    def sample(self, count: int, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """At most `count` vectors, sampled by the seed: the keys of their items, and where they lie.
 
         Args:
             count: Size of the sample.
             seed: Of what is sampled; the same seed samples the same.
 
         Returns:
-            (n) keys and (n D) float32, n the smaller of `count` and the number of vectors.
+            (n) keys, ascending, and (n) row ids, n the smaller of `count` and the number of vectors.
         """
         keys, rows = self.positions()
         chosen = np.sort(draw.permutation(len(rows), seed=seed, epoch=0, purpose="compaction: sample")[:count])
-        return keys[chosen], self.tables.vectors_at(rows[chosen], self.column)
+        return keys[chosen], rows[chosen]
 
-    def held_out(self, asking: LanceVectors, *, seed: int) -> HeldOut:
-        """What is nearest to some vectors of a space; one that is in this space itself is passed over.
+    def held_out(
+        self, asked: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]], rows: NDArray[np.uint64]
+    ) -> tuple[dict[str, HeldOut], NDArray[np.float32]]:
+        """What is nearest to vectors of several spaces; one that is in this space itself is passed over.
+
+        All vectors are read once, and a sample of them is kept on the way.
 
         Args:
-            asking: The space of the queries.
-            seed: Of the queries.
+            asked: Space -> (Q) keys and (Q D) vectors of some of its items.
+            rows: (n) row ids of the sample.
 
         Returns:
-            The queries with their exact answers.
+            Space -> its queries with their exact answers, and (n D) vectors of the sample.
         """
-        keys, queries = asking.sample(QUERIES, seed=seed)
         deep = min(lance_lists.DEEP, self.count)
-        scores = np.full((len(queries), deep), -np.inf, dtype=np.float32)
-        nearest = []
-        for row, hits in enumerate(self.compared(queries[:, None], deep + 1)):
-            others = hits.keys != keys[row] if asking.side == self.side else np.full(len(hits.keys), True)
-            own = hits.scores[others][:deep]
-            scores[row, : len(own)] = own
-            nearest.append(hits.keys[others][: ann.DEPTH])
-        vectors = self.vectors_of(np.concatenate(nearest))
-        parts = np.split(vectors, np.cumsum([len(own) for own in nearest])[:-1])
-        return HeldOut(keys, queries, scores, nearest, parts)
+        every = np.concatenate([queries for _, queries in asked.values()])
+        hits, order = [NO_HITS] * len(every), np.argsort(rows)
+        sample = np.zeros((len(rows), every.shape[1]), dtype=np.float32)
+        for batch in self.tables.batches(["key", self.column, "_rowid"], self.where):
+            vectors = as_matrix(batch[self.column])
+            new = self._table(batch["key"].to_numpy(), vectors).nearest(every[:, None], top=deep + 1)
+            hits = [_best(*pair, deep + 1) for pair in zip(hits, new, strict=True)]
+            own = np.isin(batch["_rowid"].to_numpy(), rows)
+            sample[order[np.searchsorted(rows, batch["_rowid"].to_numpy()[own], sorter=order)]] = vectors[own]
+        found, remaining = dict[str, HeldOut](), iter(hits)
+        for of, (keys, queries) in asked.items():
+            scores = np.full((len(queries), deep), -np.inf, dtype=np.float32)
+            nearest = []
+            for row, nearby in zip(range(len(queries)), remaining, strict=False):
+                others = nearby.keys != keys[row] if of == self.side else np.full(len(nearby.keys), True)
+                best = nearby.scores[others][:deep]
+                scores[row, : len(best)] = best
+                nearest.append(nearby.keys[others][: ann.DEPTH])
+            of_all = self.vectors_of(np.concatenate(nearest))
+            parts = np.split(of_all, np.cumsum([len(best) for best in nearest])[:-1])
+            found[of] = HeldOut(keys, queries, scores, nearest, parts)
+        return found, sample
 
     def found(self, search: ListSearch, asked: Mapping[str, HeldOut]) -> dict[str, float]:
         """The share of the ten nearest items that a search finds.
@@ -910,11 +1017,17 @@ class LanceVectors:
             Space of the queries -> mean share.
         """
         recall = dict[str, float]()
+        depth = ann.DEPTH + 1  # A query may be its own answer.
         for of, own in asked.items():
-            # One more, as a query may be its own answer.
-            found = self.searched(own.queries[:, None], ann.DEPTH + 1, search)
             shares = []
-            for key, best, scores, hits in zip(own.keys, own.keys_nearest, own.scores, found, strict=True):
+            for query, key, best, scores in zip(
+                own.queries[:, None], own.keys, own.keys_nearest, own.scores, strict=True
+            ):
+                # Compared exactly, candidates give all the best that are among them: their vectors need not be read.
+                if np.isin(best, self._candidates(query, depth, search, ["key"])["key"].to_numpy()).all():
+                    shares.append(1.0)
+                    continue
+                (hits,) = self.searched(query[None], depth, search)
                 chosen = np.flatnonzero(hits.keys != key if of == self.side else hits.keys >= 0)[: ann.DEPTH]
                 missed = scores[: len(best)][~np.isin(best, hits.keys[chosen])]
                 # What is not among ten better ones, which others may have put in meanwhile, is missed.
@@ -934,7 +1047,8 @@ class LanceVectors:
         """
         name = f"rows of {self.side}"
         if name not in self.tables.cache:
-            found = self._selected(among)
+            # Of several vectors all are asked.
+            found = None if among is None or self.views > 1 else self.tables.remembered(self.side, among)
             if found is not None:
                 return found
             table = self.tables.scan(["key", "view"], self.where, {"with_row_id": True})
@@ -944,16 +1058,6 @@ class LanceVectors:
         keys, rows = self.tables.cache[name]
         chosen = slice(None) if among is None else np.isin(keys, among)
         return keys[chosen], rows[chosen]
-
-    def _selected(self, among: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
-        """`positions` of items that a filter has just given; None where other items are asked, or several vectors."""
-        if among is None or self.views > 1:
-            return None
-        for keys, rows in self.tables.cache.get(f"selected {self.side}", ()):
-            places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
-            if len(keys) and (keys[places] == among).all():
-                return keys[places], rows[places]
-        return None
 
     def _matrix(self) -> SegmentTable:
         """All vectors, in the order of their keys. Keys are never used again: only those of new items are read."""
@@ -1129,9 +1233,7 @@ class LanceView(SqlView):
         else:
             keys, rows = self._selected(number, conditions)
             if where:
-                # Another thread may do the same: what is lost is only faster.
-                recent = self.tables.cache.get(f"selected {side}", ())
-                self.tables.cache[f"selected {side}"] = (*recent, (keys, rows))[-RECENT:]
+                self.tables.remember(side, keys, rows)
         for own in phrases:
             keys = keys[np.isin(keys, own)]
         return keys
@@ -1148,8 +1250,8 @@ class LanceView(SqlView):
         if not chosen.all():
             open_ = [own for own, filter_ in zip(conditions, filters, strict=True) if len(set(filter_)) > 1]
             chosen, names = chosen.copy(), list(chain(*map(_fields_of, open_)))
-            left = self.tables.rows_at(rows[~chosen], ["id", "metadata"])
-            values = ((name, _facets_of(metadata, names)) for name, metadata in left)
+            left = (_shown(written, self.tables.where) for (written,) in self.tables.rows_at(rows[~chosen], ["record"]))
+            values = ((own["id"], _facets_of(own["metadata"], names)) for own in left)
             chosen[~chosen] = [all(fulfils(condition, name, own) for condition in open_) for name, own in values]
             keys, rows = keys[chosen], rows[chosen]
         order = np.argsort(keys, kind="stable")
@@ -1290,9 +1392,9 @@ class LanceView(SqlView):
 
     def _metadata(self, where: str, names: Sequence[str] | None = None) -> Iterator[tuple[int, set[Facet]]]:
         """Key and facets, of some fields or all, of the items that a filter passes."""
-        for batch in self.tables.batches(["key", "metadata"], where):
-            for key, metadata in zip(batch["key"].to_pylist(), batch["metadata"].to_pylist(), strict=True):
-                yield key, _facets_of(metadata, names)
+        for batch in self.tables.batches(["key", "record"], where):
+            for key, written in zip(batch["key"].to_pylist(), batch["record"].to_pylist(), strict=True):
+                yield key, _facets_of(_shown(written, self.tables.where)["metadata"], names)
 
     def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
         rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
@@ -1363,7 +1465,7 @@ class LanceView(SqlView):
             SearchIndexError: If the records are damaged.
         """
         if kind == "jobs":
-            texts = self.tables.scan(["text"], f"kind = {JOB}")["text"].to_pylist()
+            texts = self.tables.scan(["record"], f"kind = {JOB}")["record"].to_pylist()
             finished = [json_object(f'{{"job": {text}}}') or {} for text in texts]
             jobs = [*(job.get("job") for job in finished), *self.tables.now["jobs"]]
             if not all(map(_is_job, jobs)):
@@ -1377,8 +1479,8 @@ class LanceView(SqlView):
                 )
             return [(digest,) for row in rows for digest in _hashes(row)]
         where = f"kind = {DOCUMENT}" if kind == "documents" else f"kind = {DOCUMENT} AND id = {literal(kind)}"
-        rows = self.tables.scan(["id", "key", "text"], where).to_pylist()
-        return [(row["id"], row["key"]) if kind == "documents" else (row["text"],) for row in rows]
+        rows = self.tables.scan(["id", "key", "record"], where).to_pylist()
+        return [(row["id"], row["key"]) if kind == "documents" else (row["record"],) for row in rows]
 
     def damage(self, side: Space) -> list[IndexIssue]:
         """Vectors, facets, words and links of a space that are not those that were put in.
@@ -1398,22 +1500,26 @@ class LanceView(SqlView):
             "key",
             "id",
             "folded",
-            "path",
-            "text",
-            "metadata",
+            "record",
             "words",
             "length",
             "link",
             "links",
             "vectors_digest",
         ]
+        every_owner, every_row = vectors.positions()
         for batch in self.tables.batches(columns, f"kind = {number}"):
-            owners, rows = vectors.positions(batch["key"].to_numpy())
-            matrix = self.tables.vectors_at(rows, vectors.column)
+            own_rows = np.isin(every_owner, batch["key"].to_numpy())
+            owners, matrix = every_owner[own_rows], self.tables.vectors_at(every_row[own_rows], vectors.column)
             for row in batch.to_pylist():
                 own = matrix[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
-                metadata = json_object(row["metadata"]) or {}
-                searched = _searched(number, str(row["id"]), row["path"], row["text"], metadata)
+                try:
+                    shown = _shown(row["record"], self.tables.where)
+                except SearchIndexError:
+                    damaged.setdefault("with a damaged record", []).append(repr(row["id"]))
+                    continue
+                metadata = json_object(shown["metadata"]) or {}
+                searched = _searched(number, str(row["id"]), shown["path"], shown["text"], metadata)
                 values = grouped(facets(metadata)) if side in SIDES else {}
                 right_columns = _typed(fields, number, metadata, values)
                 recounted.update(fields.counts_of(number, values))
@@ -1428,7 +1534,8 @@ class LanceView(SqlView):
                         row["length"],
                     )
                     == (searched["words"], searched["length"]),
-                    "found by another id than its own": row["folded"] == _folded(row["id"]),
+                    "found by another id than its own": row["id"] == shown["id"]
+                    and row["folded"] == _folded(row["id"]),
                     "filtered by other values than the metadata": all(
                         row[column] == right_columns.get(column) for column in typed
                     ),
@@ -1458,7 +1565,7 @@ class LanceView(SqlView):
             The damage; empty for intact records.
         """
         sums = dict.fromkeys(SUMS, 0)
-        columns = ["kind", "key", "id", "text", "content", "digest"]
+        columns = [*_RECORD, "digest"]
         last, unknown = 0, self.tables.count_where(f"kind IS NULL OR kind < 0 OR kind > {JOB}")
         kinds = {kind: name for name, kind in SUMS.items()} | dict.fromkeys(range(ITEMS, FURTHER), "items")
         for batch in self.tables.batches(columns, f"kind IN ({literal(sorted(kinds))})"):
@@ -1570,6 +1677,24 @@ def _images_of(link: str | None, links: Sequence[str] | None) -> list[str]:
     return [*([] if link is None else [link]), *(links or ())]
 
 
+def _record(*shown: str | None) -> str:
+    """Id, path, text and metadata of an item as one text."""
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def _shown(record: Any, where: str) -> dict[str, Any]:
+    """Id, path, text and metadata of an item, of its column.
+
+    Raises:
+        SearchIndexError: If it is damaged.
+    """
+    with suppress(TypeError, ValueError, RecursionError):
+        name, path, text, metadata = json.loads(record)
+        if all(map(isinstance, (name, path, text, metadata), (str, str | None, str | None, str))):
+            return {"id": name, "path": path, "text": text, "metadata": metadata}
+    raise SearchIndexError(f"{where} needs records of its items as Subtext writes them; restore a backup")
+
+
 def _folded(name: str) -> str | None:
     """An id as it is searched, where that is another text."""
     folded = fold(name)
@@ -1649,7 +1774,7 @@ def _item_sum(digest: bytes, key: int) -> int:
 
 def _record_sum(row: Mapping[str, Any]) -> int:
     """The checksum of a row of documents, jobs or hashes of deleted items."""
-    return row_sum(*(row.get(name) for name in ("kind", "key", "id", "text", "content")))
+    return row_sum(*(row.get(name) for name in _RECORD))
 
 
 def _seal(state: Mapping[str, Any]) -> str:
@@ -1733,7 +1858,7 @@ def item_rows(
     entry, metadata = item.entry, json.loads(item.entry.metadata_json)
     row = {
         "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": _folded(name),
-        "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
+        "record": _record(name, entry.path, entry.text, entry.metadata_json), "content": entry.content,
         "stamp": entry.stamp, "digest": entry.digest(side, item.key),
         "vectors_digest": vectors_digest(vectors, item.key) if digest is None else digest,
         vector_column(SPACES[side]): vectors[0],
@@ -1944,9 +2069,9 @@ class LanceWriter(Writer):
         """
         state = start.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32
         parts = [part for part in start.dataset.get_fragments() if part.fragment_id != state]
-        due = {part.fragment_id for part in parts if part.num_deletions or part.metadata.physical_rows < LARGE}
-        if len(due) == 1 and not any(part.num_deletions for part in parts):
-            due = set()
+        due = {part.fragment_id for part in parts if part.num_deletions} | _mergeable(
+            {part.fragment_id: part.metadata.physical_rows for part in parts if not part.num_deletions}
+        )
         written: list[tuple[dict[int, Any], list[FragmentMetadata]]] = []
         tried = False
 
@@ -2009,17 +2134,12 @@ class LanceWriter(Writer):
         rows = {column: sum(own.rows for own in spaces) for column, spaces in large.items()}
         if large and self._is_indexed(tables, large, rows):
             return []
-        asked = {
-            column: {
-                own.side: {str(of.side): own.held_out(of, seed=seed) for of in spaces if of.count}
-                for own in spaces
-                if not own.in_memory
-            }
-            for column, spaces in large.items()
-        }
+        asked, samples = dict[str, dict[Space, Mapping[str, HeldOut]]](), dict[str, NDArray[np.float32]]()
+        for column, spaces in large.items():
+            asked[column], samples[column] = self._asked(spaces, seed)
         exact, built = dict[str, str](), dict[str, tuple[dict[Space, ListSearch], NDArray[np.float32]]]()
         for column, spaces in large.items():
-            searches, centroids = self._chosen(spaces, asked[column], seed)
+            searches, centroids = self._chosen(spaces, asked[column], samples[column], seed)
             for own in [own for own in spaces if own.side in searches]:
                 cost, whole = self._cost(own, rows[column], searches[own.side]), self._bytes(own)
                 if cost >= whole and not by_hand:
@@ -2103,14 +2223,42 @@ class LanceWriter(Writer):
                 return False
         return known["vectors"].keys() == large.keys()
 
+    def _asked(
+        self, spaces: Sequence[LanceVectors], seed: int
+    ) -> tuple[dict[Space, Mapping[str, HeldOut]], NDArray[np.float32]]:
+        """Held-out queries for the large spaces of a column, and a sample of its vectors, in one pass over each."""
+        of_each = dict[str, tuple[NDArray[np.int64], NDArray[np.float32]]]()
+        for own in spaces:
+            if own.count:
+                keys, rows = own.sample(QUERIES, seed=seed)
+                of_each[str(own.side)] = keys, own.tables.vectors_at(rows, own.column)
+        count = self._list_counts(spaces)[-1] * ann.PER_LIST
+        asked, samples = dict[Space, Mapping[str, HeldOut]](), list[NDArray[np.float32]]()
+        for own in spaces:
+            rows = own.sample(count, seed=seed)[1]
+            if own.in_memory:
+                samples.append(own.tables.vectors_at(rows, own.column))
+            else:
+                asked[own.side], sample = own.held_out(of_each, rows)
+                samples.append(sample)
+        return asked, np.concatenate(samples)
+
+    def _list_counts(self, spaces: Sequence[LanceVectors]) -> list[int]:
+        """Numbers of lists that are tried."""
+        by_hand = self.manifest.by_hand
+        return [by_hand["lists"]] if "lists" in by_hand else lance_lists.list_counts(sum(own.rows for own in spaces))
+
     def _chosen(
-        self, spaces: Sequence[LanceVectors], asked: Mapping[Space, Mapping[str, HeldOut]], seed: int
+        self,
+        spaces: Sequence[LanceVectors],
+        asked: Mapping[Space, Mapping[str, HeldOut]],
+        sample: NDArray[np.float32],
+        seed: int,
     ) -> tuple[dict[Space, ListSearch], NDArray[np.float32]]:
         """The cheapest lists of a column, how its spaces search them, and their centroids."""
         rows, width = sum(own.rows for own in spaces), self.manifest.width_of(spaces[0].side)
         by_hand = self.manifest.by_hand
-        counts = [by_hand["lists"]] if "lists" in by_hand else lance_lists.list_counts(rows)
-        sample = np.concatenate([own.sample(counts[-1] * ann.PER_LIST, seed=seed)[1] for own in spaces])
+        counts = self._list_counts(spaces)
         counts = [count for count in counts if count <= len(sample)] or [len(sample)]
         centroids = [lance_lists.centroids_of(sample, count, seed=seed) for count in counts]
         coded = lance_lists.BITS if width % 8 == 0 else (lance_lists.WHOLE,)
@@ -2302,12 +2450,12 @@ class LanceWriter(Writer):
             draft.where.append(which)
             draft.count("documents", tables.scan(_RECORD, which).to_pylist(), -1)
         documents = [
-            {"kind": DOCUMENT, "key": state["generation"], "id": name, "text": text}
+            {"kind": DOCUMENT, "key": state["generation"], "id": name, "record": text}
             for name, text in change.documents.items()
         ]
         # Every change writes the state again: finished jobs are written once, in rows of their own.
         finished = [job for job in state["jobs"] if job[4] is not None]
-        jobs = [{"kind": JOB, "key": job[0], "text": json.dumps(job)} for job in finished]
+        jobs = [{"kind": JOB, "key": job[0], "record": json.dumps(job)} for job in finished]
         for name, rows in (("documents", documents), ("finished", jobs)):
             draft.rows += rows
             draft.count(name, rows)
@@ -2378,11 +2526,9 @@ class LanceWriter(Writer):
         removed = sorted(keys - new.keys() - set(again))
         former: dict[int, tuple[bytes, NDArray[np.float32]]] = {}
         for start in range(0, len(again), CHUNK):
-            where = f"kind < {len(SIDES)} AND key IN ({literal(again[start : start + CHUNK])})"
-            for part in tables.batches(["key", "vectors_digest", "vector"], where):
-                kept = zip(part["vectors_digest"].to_pylist(), as_matrix(part["vector"]), strict=True)
-                former |= dict(zip(part["key"].to_pylist(), kept, strict=True))
-            draft.where.append(where)
+            some = again[start : start + CHUNK]
+            former |= tables.first_vectors(some)
+            draft.where.append(f"kind < {len(SIDES)} AND key IN ({literal(some)})")
         for start in range(0, len(removed), CHUNK):
             draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
         fields, found = TypedFields(draft.state), dict[tuple[int, str], Values]()
@@ -2420,6 +2566,27 @@ class LanceWriter(Writer):
         draft.count("hashes", [row for row in rows if row["key"] in changed], -1)
         draft.count("hashes", written)
         draft.state["deleted"] = len(now)
+
+
+def _mergeable(sizes: Mapping[int, int]) -> set[int]:
+    """The small fragments that together become a large one, or half as large again as the largest of them.
+
+    What is written again leaves the index of the vectors: few new rows do not take many old ones with them.
+
+    Args:
+        sizes: Number of a fragment -> its rows.
+
+    Returns:
+        Numbers of fragments.
+
+    Example:
+        >>> _mergeable({1: 5, 2: 90_000}), _mergeable({1: 30, 2: 40, 3: 90})
+        (set(), {1, 2, 3})
+    """
+    small = sorted((rows, number) for number, rows in sizes.items() if rows < LARGE)
+    below = [0, *accumulate(rows for rows, _ in small)]
+    last = max((n for n, (rows, _) in enumerate(small) if n and 2 * below[n] >= rows), default=-1)
+    return {number for _, number in small[: last + 1]}
 
 
 def _shares(recall: Mapping[str, float]) -> str:
@@ -2468,7 +2635,7 @@ def _as_table(rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> pa.Table
 
 def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
     """The state as the row of a table."""
-    row = {"kind": STATE, "key": 0, "text": json.dumps(state, ensure_ascii=False)}
+    row = {"kind": STATE, "key": 0, "record": json.dumps(state, ensure_ascii=False)}
     return pa.Table.from_pylist([row], schema=columns)
 
 
