@@ -46,7 +46,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial, wraps
-from itertools import accumulate, chain
+from itertools import accumulate, chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,6 +121,7 @@ from subtext.retrieval.stores.lance_fields import (
     spelt,
     split_float64,
 )
+from subtext.retrieval.stores.lance_ids import IdFragments
 from subtext.retrieval.stores.lance_lists import HeldOut, ListSearch
 from subtext.retrieval.stores.part_notes import PARTS, PartNotes
 from subtext.retrieval.stores.sql import (
@@ -158,6 +159,8 @@ OLD = timedelta(minutes=10)
 """Age of versions that are removed on the way."""
 MERGE_ROWS, LARGE = 32_768, 262_144
 """Rows up to which small fragments are merged: by changes, and by a compaction."""
+ALIKE = 4
+"""Fragments of about the same size that become one."""
 CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
 SINGLE = 2**15
@@ -388,14 +391,16 @@ class LanceTables(Tables):
         home: The folder that it lies in, as it was opened.
         mark: Of the file that describes this version; see `Home.mark`.
         now: The state: numbers and lists of the index.
+        ids: The fragments of ids, for all versions.
         cache: What was computed of this version, for all views of it.
 
     Raises:
         SearchIndexError: If the state is missing or damaged.
     """
 
-    def __init__(self, dataset: Any, where: str, home: Home, mark: Any = None) -> None:
+    def __init__(self, dataset: Any, where: str, home: Home, mark: Any = None, ids: IdFragments | None = None) -> None:
         self.dataset, self.where, self.cache = dataset, where, dict[str, Any]()
+        self.ids = IdFragments() if ids is None else ids
         self.home, self.mark = home, mark
         stored = {column.name: column for column in dataset.schema}
         for column in schema(1):
@@ -561,13 +566,28 @@ class LanceTables(Tables):
         known = self.remembered(SPACES[side], np.unique(values)) if column == "key" and len(values) else None
         if known is None:
             where = f"kind = {side} AND {column} IN ({literal(values)})"
-            found = self.scan(sorted({*columns, "key"}), where, {"with_row_id": True})
+            parts = None if column == "key" else self._fragments_of(values)
+            if parts == []:
+                return self.dataset.schema.empty_table().select(columns)
+            found = self.scan(sorted({*columns, "key"}), where, {"with_row_id": True, "fragments": parts})
             self.remember(SPACES[side], found["key"].to_numpy(), found["_rowid"].to_numpy())
             return found.select(columns)
         keys, rows = known
         with translated(self.where):
             rest = self.dataset._take_rows(rows.tolist(), columns=[name for name in columns if name != "key"])
         return rest.append_column("key", pa.array(keys))
+
+    def _fragments_of(self, ids: Sequence[str]) -> list[Any]:
+        """The fragments that may have items of these ids; the index of ids, where there is one, tells of the others."""
+        with translated(self.where):
+            parts = {part.fragment_id: part for part in self.dataset.get_fragments()}
+        indexed = self.index[1].get("id", set())
+        if new := [part for number, part in parts.items() if number not in indexed and number not in self.ids.read]:
+            found = self.scan(["id"], "id IS NOT NULL", {"with_row_address": True, "fragments": new})
+            fragments = (found["_rowaddr"].to_numpy() >> 32).astype(np.int64)
+            self.ids.add(found["id"].to_pylist(), fragments, [part.fragment_id for part in new])
+        chosen = self.ids.of(ids) | indexed
+        return [part for number, part in parts.items() if number in chosen]
 
     def remember(self, side: Space, keys: NDArray[np.int64], rows: NDArray[np.uint64]) -> None:
         """Remember where some items lie, for what is read of them next.
@@ -745,13 +765,11 @@ class LanceTables(Tables):
         """The names of the indexes of vectors, "" without one; and column -> the fragments that its index contains."""
         with translated(self.where):
             described = self.dataset.describe_indices()
-        parts = [
-            (own.field_names[0], part) for own in described for part in own.segments if own.field_names[0] in INDEXES
-        ]
-        fragments = dict[str, set[int]]()
-        for column, part in parts:
+        fragments, names = dict[str, set[int]](), list[str]()
+        for column, part in ((own.field_names[0], part) for own in described for part in own.segments):
             fragments.setdefault(column, set()).update(part.fragment_ids)
-        return " ".join(sorted(str(part.uuid) for _, part in parts)), fragments
+            names += [str(part.uuid)] if column in INDEXES else []
+        return " ".join(sorted(names)), fragments
 
     @property
     def lists(self) -> Mapping[str, Any]:
@@ -2360,16 +2378,12 @@ class LanceWriter(Writer):
         predicate = " OR ".join(f"({where})" for where in [f"kind = {STATE}", *draft.where])
         with translated(self.store.path):
             fragments = {part.fragment_id: part for part in dataset.get_fragments()}
-            merged: list[Any] = []
-            total = len(draft.rows)
-            for part in reversed(fragments.values()) if draft.rows else ():
-                count = part.metadata.physical_rows
-                if count > 2 * total or total + count > MERGE_ROWS:
-                    break
-                merged.insert(0, part)
-                total += count
-            numbers = {part.fragment_id for part in merged} | draft.replaced
             touched = tables.scan([], predicate, {"with_row_address": True})["_rowaddr"].to_numpy() >> 32
+            own = tables.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32
+            others = [part for part in fragments.values() if part.fragment_id != own]
+            count = _merged([part.metadata.physical_rows for part in reversed(others)], len(draft.rows))
+            merged = others[len(others) - count :]
+            numbers = {part.fragment_id for part in merged} | draft.replaced
             changed = {number: fragments[number].delete(predicate) for number in sorted({*touched.tolist()} - numbers)}
             new = list(draft.fragments)
             if draft.rows:
@@ -2568,6 +2582,32 @@ class LanceWriter(Writer):
         draft.state["deleted"] = len(now)
 
 
+def _merged(sizes: Sequence[int], rows: int) -> int:
+    """How many of the newest fragments are written again together with new rows.
+
+    Those of about the same size, once there are three: then each row is read again every fourth time that it could be.
+
+    Args:
+        sizes: Rows of each fragment, the newest first.
+        rows: Number of new rows.
+
+    Returns:
+        Number of fragments; 0 where no rows are new.
+
+    Example:
+        >>> _merged([1, 1], 1), _merged([1, 1, 1, 9, 5], 1), _merged([1, 1, 1, 5, 5, 6], 1)
+        (0, 3, 6)
+    """
+    count, total = 0, rows
+    while rows:
+        limit = 4 ** (total.bit_length() // 2 + total.bit_length() % 2)
+        near = list(takewhile(limit.__gt__, sizes[count:]))
+        if len(near) < ALIKE - 1 or total + sum(near) > MERGE_ROWS:
+            break
+        count, total = count + len(near), total + sum(near)
+    return count
+
+
 def _mergeable(sizes: Mapping[int, int]) -> set[int]:
     """The small fragments that together become a large one, or half as large again as the largest of them.
 
@@ -2759,7 +2799,7 @@ class LanceStore(Store):
         self.vectors: dict[Space, tuple[list[str], NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._cache = threading.Lock(), CACHE
-        self._session = self._new_session()
+        self._session, self._ids = self._new_session(), IdFragments()
         self._tables: LanceTables | None = None
         self._thread = threading.local()
         if not self.exists(location, self.table):
@@ -2856,10 +2896,11 @@ class LanceStore(Store):
                     raise IndexMovedError(f"{self.path} was moved away or removed while it was open; open it again")
                 # What was opened stays open for those who read it.
                 self.home, self._session, tables = Home(self.path), self._new_session(), None
+                self._ids = IdFragments()
                 self._require_own()
             elif tables is not None and tables.mark != self.home.mark(self.table, tables.dataset.version):
                 # Removed by a compaction, or another file by the same name: what is cached may be of the former.
-                self._session, tables = self._new_session(), None
+                self._session, self._ids, tables = self._new_session(), IdFragments(), None
             if tables is None or tables.dataset.latest_version != tables.dataset.version:
                 acknowledged = self.home.acknowledged(self.table)
                 dataset = self.opened()
@@ -2869,7 +2910,7 @@ class LanceStore(Store):
                         "were lost, and deleted items may be back; restore a backup"
                     )
                 mark = self.home.mark(self.table, dataset.version)
-                tables = self._tables = LanceTables(dataset, self.path, self.home, mark)
+                tables = self._tables = LanceTables(dataset, self.path, self.home, mark, self._ids)
             return tables
 
     def _new_session(self) -> Any:
