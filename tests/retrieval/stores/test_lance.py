@@ -134,6 +134,77 @@ def test_hits_are_read_without_what_is_not_shown(store: LanceStore, monkeypatch:
     assert "record" in read and not read & {"content", "stamp", "digest"}
 
 
+def test_items_of_hits_are_not_looked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search has found where they lie: only the texts of an image are asked for, by their links."""
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", words=200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+    plain, asked = lance.LanceTables.scan, list[str]()
+    monkeypatch.setattr(
+        lance.LanceTables,
+        "scan",
+        lambda own, columns, where, *more: (asked.append(where), plain(own, columns, where, *more))[1],
+    )
+    with store.reading() as view:
+        assert "texts" in view.tables.now["lists"]
+        (hits,) = view.nearest("texts", QUERIES[:1], top=5)
+        found = view.items("texts", hits.keys)
+        assert not any("key IN" in own for own in asked)
+        near = view.items("images", view.keys_of("images", found[0].metadata["images"]).values())
+        assert not any("key IN" in own for own in asked) and found[0].captions[0] in near[0].captions
+        truth = stored_items.made(tmp_path / "folder", words=200)
+        with truth.reading() as other:
+            (right,) = other.nearest("texts", QUERIES[:1], top=5)
+            assert [replace(own, key=0) for own in other.items("texts", right.keys)] == [
+                replace(own, key=0) for own in found
+            ]
+
+
+def test_held_out_answers_are_those_of_a_loop(tmp_path: Path) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=90, words=70, exact_up_to=60)
+    with store.reading() as view:
+        images, texts = view.sides["images"], view.sides["texts"]
+        asked = {}
+        for own in (images, texts):
+            keys, rows = own.sample(6, seed=1)
+            asked[str(own.side)] = keys, own.tables.vectors_at(rows, own.column)
+        keys, rows = images.sample(50, seed=2)
+        found, sample = images.held_out(asked, rows)
+        every = {key: images.vectors_of(np.array([key]))[0] for key in view.keys("images").tolist()}
+        assert all((own == every[key]).all(axis=1).any() for key, own in zip(keys.tolist(), sample, strict=True))
+        assert np.array_equal(sample, images.tables.vectors_at(rows))
+        for of, (own_keys, queries) in asked.items():
+            for row, (key, query) in enumerate(zip(own_keys.tolist(), queries, strict=True)):
+                scores = {n: float((own @ query).max()) for n, own in every.items() if (of, n) != ("images", key)}
+                best = sorted(scores, key=lambda n: (-scores[n], n))
+                assert found[of].keys_nearest[row].tolist() == best[:10]
+                known = found[of].scores[row][: len(best)]
+                np.testing.assert_allclose(known, [scores[n] for n in best][: len(known)], rtol=1e-5, atol=1e-6)
+                np.testing.assert_array_equal(found[of].nearest[row], [every[n] for n in best[:10]])
+
+
+def test_share_that_lists_find_is_that_of_searches(tmp_path: Path) -> None:
+    """It is counted without the vectors of candidates where these have all that is near."""
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", words=200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+    with store.reading() as view:
+        texts = view.sides["texts"]
+        keys, rows = texts.sample(20, seed=1)
+        queries = texts.tables.vectors_at(rows, texts.column)
+        asked, _ = texts.held_out({"texts": (keys, queries)}, rows)
+        for probes in (1, 2, 4):
+            search = lance_lists.ListSearch(
+                lists=view.tables.now["lists"]["texts"]["lists"], bits=5, probes=probes, candidates=1
+            )
+            hits = texts.searched(queries[:, None], 11, search)
+            shares = [
+                np.isin(best, own.keys[own.keys != key][:10]).mean()
+                for best, own, key in zip(asked["texts"].keys_nearest, hits, keys, strict=True)
+            ]
+            assert texts.found(search, asked) == {"texts": pytest.approx(np.mean(shares), abs=1e-4)}
+
+
 def test_texts_of_one_image_and_of_several_are_found_by_each(tmp_path: Path) -> None:
     """A link by itself has a column of its own, whose index is smaller."""
     store = stored_items.made(f"lance://{tmp_path / 'index'}", exact_up_to=20)
