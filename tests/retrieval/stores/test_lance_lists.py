@@ -88,7 +88,7 @@ def test_what_finds_too_little_is_raised_until_there_is_no_more() -> None:
         return {"images": 0.5 + search.probes / 100 + search.candidates / 1000, "texts": 1.0}
 
     enough, share = lance_lists.measured(ListSearch(64, 4, 8, 26), found, 0.7, {})
-    assert (enough.probes, enough.candidates) == (32, 58) and share["images"] >= 0.7
+    assert (enough.probes, enough.candidates) == (32, 35) and share["images"] >= 0.7
     most, share = lance_lists.measured(ListSearch(64, 4, 8, 26), lambda own: {"images": 0.1}, 0.7, {})
     assert (most.probes, most.candidates) == (64, lance_lists.MOST) and share == {"images": 0.1}
     fixed = {"probes": 8, "candidates": 26}

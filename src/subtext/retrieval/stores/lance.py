@@ -183,7 +183,11 @@ COMPRESSED = {
 REMEMBERED = 64
 """Changes that the state names."""
 RECENT = 8
-"""Selections whose rows a version remembers, so that the vectors of what a filter gave are found."""
+"""Selections whose rows a version remembers, so that what was found is read without another question."""
+LINKED = 256
+"""Images up to which the texts that are linked with them are taken with what is shown of them."""
+CHECKED = 8
+"""Bytes of the checksum of an item's vectors."""
 NUMBERS = ("generation", "key", *SPACES, "worded", "words", "image_words", "links", "deleted", "epoch", "job")
 """Numbers of the state."""
 SUMS = {"items": ITEMS, "documents": DOCUMENT, "hashes": DELETED, "finished": JOB}
@@ -231,8 +235,8 @@ _COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.f
 def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
     """The columns of an index.
 
-    record                  of an item its id, path, text and metadata as JSON: in an object store a hit is one request.
-                            Of other rows what they say
+    record                  of an item its id, path, text and metadata as JSON, of a text also its key and images: in an
+                            object store a hit is one request. Of other rows what they say
     folded, words, length   of the id where folding changes it, and of a text, as they are searched
     text_N, ..., labels     what the metadata is filtered and counted by; see `lance_fields`. A fragment has only those
                             that are used. Of a row of neighbours, labels has the keys of the images that are near
@@ -250,11 +254,10 @@ def schema(width: int, encoder: int = 0, numbers: str = "float32") -> pa.Schema:
     """
     number = pa.from_numpy_dtype(np.dtype(numbers))
     texts = dict.fromkeys(["id", "record", "stamp", "folded", "words", "link"], pa.string())
-    digest = pa.binary(16)
     fixed = pa.schema(
         {
             "kind": pa.int8(), "key": pa.int64(), "view": pa.int16(), **texts,
-            "content": pa.binary(), "digest": digest, "vectors_digest": digest, "length": pa.int32(),
+            "content": pa.binary(), "digest": pa.binary(16), "vectors_digest": pa.binary(CHECKED), "length": pa.int32(),
             "links": pa.list_(pa.string()),
             "vector": pa.list_(number, width), "sentence": pa.list_(number, encoder or 1),
         }
@@ -380,6 +383,20 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
         "images and texts": now.get("moved") or sum(now[space] for space in SPACES) <= rows,
     }
     return next((name for name, is_right in right.items() if not is_right), "")
+
+
+class Found(NamedTuple):
+    """Where some items lie.
+
+    Attributes:
+        keys: (n) int64, ascending.
+        rows: (n) uint64 row ids of the table.
+        records: (n) texts of what is shown of them; None where they were not read.
+    """
+
+    keys: NDArray[np.int64]
+    rows: NDArray[np.uint64]
+    records: NDArray[np.object_] | None
 
 
 class LanceTables(Tables):
@@ -558,12 +575,16 @@ class LanceTables(Tables):
             for row in self._records(side, column, values[start : start + CHUNK], columns).to_pylist():
                 images = _images_of(row.pop("link", None), row.pop("links", None))
                 if (written := row.pop("record", None)) is not None:
-                    row |= _shown(written, self.where)
+                    row |= {
+                        name: own for name, own in _shown(written, self.where).items() if name not in ("key", "images")
+                    }
                 yield StoredRow(**{**_LEFT_OUT, **row}), images
 
     def _records(self, side: int, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
         """Columns of the items that `records` gives, where it is known already without looking for them."""
         known = self.remembered(SPACES[side], np.unique(values)) if column == "key" and len(values) else None
+        if known is not None and known.records is not None and set(columns) <= {"key", "record"}:
+            return pa.table({"key": known.keys, "record": known.records}).select(columns)
         if known is None:
             where = f"kind = {side} AND {column} IN ({literal(values)})"
             parts = None if column == "key" else self._fragments_of(values)
@@ -572,10 +593,9 @@ class LanceTables(Tables):
             found = self.scan(sorted({*columns, "key"}), where, {"with_row_id": True, "fragments": parts})
             self.remember(SPACES[side], found["key"].to_numpy(), found["_rowid"].to_numpy())
             return found.select(columns)
-        keys, rows = known
         with translated(self.where):
-            rest = self.dataset._take_rows(rows.tolist(), columns=[name for name in columns if name != "key"])
-        return rest.append_column("key", pa.array(keys))
+            rest = self.dataset._take_rows(known.rows.tolist(), columns=[name for name in columns if name != "key"])
+        return rest.append_column("key", pa.array(known.keys))
 
     def _fragments_of(self, ids: Sequence[str]) -> list[Any]:
         """The fragments that may have items of these ids; the index of ids, where there is one, tells of the others."""
@@ -589,21 +609,24 @@ class LanceTables(Tables):
         chosen = self.ids.of(ids) | indexed
         return [part for number, part in parts.items() if number in chosen]
 
-    def remember(self, side: Space, keys: NDArray[np.int64], rows: NDArray[np.uint64]) -> None:
+    def remember(
+        self, side: Space, keys: NDArray[np.int64], rows: NDArray[np.uint64], records: Sequence[str] | None = None
+    ) -> None:
         """Remember where some items lie, for what is read of them next.
 
         Args:
             side: One of `SPACES`.
             keys: (n) of items, each once.
             rows: (n) row ids of the table.
+            records: Of each, what is shown of it; None where that was not read.
         """
         order = np.argsort(keys, kind="stable")
+        said = None if records is None else np.array(records, dtype=object)[order]
+        own = Found(keys[order].astype(np.int64), rows[order].astype(np.uint64), said)
         # Another thread may do the same: what is lost is only faster.
-        recent = self.cache.get(f"rows of some {side}", ())
-        own = keys[order].astype(np.int64), rows[order].astype(np.uint64)
-        self.cache[f"rows of some {side}"] = (*recent, own)[-RECENT:]
+        self.cache[f"rows of some {side}"] = (*self.cache.get(f"rows of some {side}", ()), own)[-RECENT:]
 
-    def remembered(self, side: Space, among: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]] | None:
+    def remembered(self, side: Space, among: NDArray[np.int64]) -> Found | None:
         """Where items lie that were found just now.
 
         Args:
@@ -611,12 +634,12 @@ class LanceTables(Tables):
             among: (M) int64 keys, ascending.
 
         Returns:
-            (M) keys and (M) row ids; None where another question is needed.
+            The M items; None where another question is needed.
         """
-        for keys, rows in reversed(self.cache.get(f"rows of some {side}", ())):
+        for keys, rows, records in reversed(self.cache.get(f"rows of some {side}", ())):
             places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
             if len(keys) and (keys[places] == among).all():
-                return keys[places], rows[places]
+                return Found(keys[places], rows[places], None if records is None else records[places])
         return None
 
     def stored(self, side: int, column: str, values: Sequence[Any]) -> Items:
@@ -645,6 +668,13 @@ class LanceTables(Tables):
         few, chosen = len(images) <= CHUNK, set(images)
         own_images = literal(list(images)) if few else ""
         where = f"(link IN ({own_images}) OR array_has_any(links, [{own_images}]))" if few else "TRUE"
+        if len(images) <= LINKED:
+            rows = self.scan([], f"kind = 1 AND {where}", {"with_row_id": True})["_rowid"].to_numpy()
+            records = [written for (written,) in self.rows_at(rows, ["record"])]
+            shown = [_shown(written, self.where, linked=True) for written in records]
+            self.remember("texts", np.array([own["key"] for own in shown], dtype=np.int64), rows, records)
+            yield from ((own["key"], [image for image in own["images"] if image in chosen]) for own in shown)
+            return
         for batch in self.batches(["key", *_LINKS, "_rowid"], f"kind = 1 AND {where}"):
             if few:
                 self.remember("texts", batch["key"].to_numpy(), batch["_rowid"].to_numpy())
@@ -714,7 +744,7 @@ class LanceTables(Tables):
         columns, blocks, rest = ["vectors_digest", "vector"], [], set(keys)
         for side in SIDES:
             # A change has just looked for its items.
-            for known, rows in reversed(self.cache.get(f"rows of some {side}", ())):
+            for known, rows, _ in reversed(self.cache.get(f"rows of some {side}", ())):
                 own = np.isin(known, list(rest))
                 if own.any():
                     with translated(self.where):
@@ -1068,7 +1098,7 @@ class LanceVectors:
             # Of several vectors all are asked.
             found = None if among is None or self.views > 1 else self.tables.remembered(self.side, among)
             if found is not None:
-                return found
+                return found.keys, found.rows
             table = self.tables.scan(["key", "view"], self.where, {"with_row_id": True})
             keys, views, rows = (table[column].to_numpy() for column in ("key", "view", "_rowid"))
             order = np.lexsort((views, keys))
@@ -1546,12 +1576,15 @@ class LanceView(SqlView):
                 for what, right in {
                     f"without {views} vectors, or twice there": len(own) == views,
                     "with changed or damaged vectors": len(own) != views
-                    or vectors_digest(own, row["key"]) == row["vectors_digest"],
+                    or vectors_digest(own, row["key"])[:CHECKED] == row["vectors_digest"],
                     f"whose words differ from {'the text' if number else 'id, file and metadata'}": (
                         row["words"],
                         row["length"],
                     )
                     == (searched["words"], searched["length"]),
+                    "linked otherwise than its record says": number != 1
+                    or (shown.get("key"), sorted(shown.get("images", ())))
+                    == (row["key"], sorted(_images_of(row["link"], row["links"]))),
                     "found by another id than its own": row["id"] == shown["id"]
                     and row["folded"] == _folded(row["id"]),
                     "filtered by other values than the metadata": all(
@@ -1695,21 +1728,30 @@ def _images_of(link: str | None, links: Sequence[str] | None) -> list[str]:
     return [*([] if link is None else [link]), *(links or ())]
 
 
-def _record(*shown: str | None) -> str:
-    """Id, path, text and metadata of an item as one text."""
-    return json.dumps(shown, ensure_ascii=False)
+def _record(side: int, name: str, item: StateRow) -> str:
+    """What is shown of an item as one text."""
+    shown = [name, item.entry.path, item.entry.text, item.entry.metadata_json]
+    return json.dumps([*shown, item.key, sorted(item.links)] if side == 1 else shown, ensure_ascii=False)
 
 
-def _shown(record: Any, where: str) -> dict[str, Any]:
-    """Id, path, text and metadata of an item, of its column.
+def _shown(record: Any, where: str, *, linked: bool = False) -> dict[str, Any]:
+    """Id, path, text and metadata of an item, of a text also its key and the ids of its images, of its column.
+
+    Args:
+        record: What the column has.
+        where: Address of the index, for the message.
+        linked: Whether it needs to be of a text.
 
     Raises:
         SearchIndexError: If it is damaged.
     """
     with suppress(TypeError, ValueError, RecursionError):
-        name, path, text, metadata = json.loads(record)
-        if all(map(isinstance, (name, path, text, metadata), (str, str | None, str | None, str))):
-            return {"id": name, "path": path, "text": text, "metadata": metadata}
+        name, path, text, metadata, *of_text = json.loads(record)
+        key, images = of_text or (() if linked else (0, []))
+        right = all(map(isinstance, (name, path, text, metadata), (str, str | None, str | None, str)))
+        if right and _is(key, _NUMBER) and isinstance(images, list) and all(isinstance(own, str) for own in images):
+            shown = {"id": name, "path": path, "text": text, "metadata": metadata}
+            return {**shown, "key": key, "images": images} if of_text else shown
     raise SearchIndexError(f"{where} needs records of its items as Subtext writes them; restore a backup")
 
 
@@ -1876,9 +1918,9 @@ def item_rows(
     entry, metadata = item.entry, json.loads(item.entry.metadata_json)
     row = {
         "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": _folded(name),
-        "record": _record(name, entry.path, entry.text, entry.metadata_json), "content": entry.content,
+        "record": _record(side, name, item), "content": entry.content,
         "stamp": entry.stamp, "digest": entry.digest(side, item.key),
-        "vectors_digest": vectors_digest(vectors, item.key) if digest is None else digest,
+        "vectors_digest": vectors_digest(vectors, item.key)[:CHECKED] if digest is None else digest,
         vector_column(SPACES[side]): vectors[0],
         **_linked(item.links if side == 1 else ()),
         **_searched(side, name, entry.path, entry.text, metadata),

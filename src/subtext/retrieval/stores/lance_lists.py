@@ -264,7 +264,7 @@ def raised(search: ListSearch, by_hand: Mapping[str, int]) -> ListSearch:
     probes = search.probes if "probes" in by_hand else min(search.lists, 2 * search.probes)
     candidates = search.candidates
     if "candidates" not in by_hand and candidates < MOST:
-        candidates = min(MOST, candidates + candidates // 2)
+        candidates = min(MOST, candidates + max(1, candidates // 6))
     return ListSearch(search.lists, search.bits, probes, candidates)
 
 
