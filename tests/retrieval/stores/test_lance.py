@@ -185,24 +185,73 @@ def test_held_out_answers_are_those_of_a_loop(tmp_path: Path) -> None:
 
 def test_share_that_lists_find_is_that_of_searches(tmp_path: Path) -> None:
     """It is counted without the vectors of candidates where these have all that is near."""
-    store = stored_items.made(f"lance://{tmp_path / 'index'}", words=200, exact_up_to=60)
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, words=200, exact_up_to=60)
     with store.writing("compact") as writer:
+        writer.change_manifest(replace(writer.manifest, by_hand={"lists": 4, "bits": 5, "probes": 2}))
         writer.compact()
     with store.reading() as view:
-        texts = view.sides["texts"]
-        keys, rows = texts.sample(20, seed=1)
-        queries = texts.tables.vectors_at(rows, texts.column)
-        asked, _ = texts.held_out({"texts": (keys, queries)}, rows)
-        for probes in (1, 2, 4):
-            search = lance_lists.ListSearch(
-                lists=view.tables.now["lists"]["texts"]["lists"], bits=5, probes=probes, candidates=1
-            )
-            hits = texts.searched(queries[:, None], 11, search)
-            shares = [
-                np.isin(best, own.keys[own.keys != key][:10]).mean()
-                for best, own, key in zip(asked["texts"].keys_nearest, hits, keys, strict=True)
-            ]
-            assert texts.found(search, asked) == {"texts": pytest.approx(np.mean(shares), abs=1e-4)}
+        for side in ("images", "texts"):
+            own = view.sides[side]
+            keys, rows = own.sample(20, seed=1)
+            queries = own.tables.vectors_at(rows, own.column)
+            asked, _ = own.held_out({side: (keys, queries)}, rows)
+            for probes in (1, 2, 4):
+                search = lance_lists.ListSearch(lists=4, bits=5, probes=probes, candidates=1)
+                shares = []
+                for best, found, scores, key in zip(
+                    asked[side].keys_nearest,
+                    own.searched(queries[:, None], 11, search),
+                    asked[side].scores,
+                    keys,
+                    strict=True,
+                ):
+                    chosen = np.flatnonzero(found.keys != key)[:10]
+                    missed = scores[: len(best)][~np.isin(best, found.keys[chosen])]
+                    shares.append(1 - np.count_nonzero(missed > found.scores[chosen].min()) / 10)
+                assert own.found(search, asked) == {side: pytest.approx(np.mean(shares), abs=1e-4)}
+
+
+def test_many_queries_with_a_filter_look_for_its_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", words=400, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.change_manifest(replace(writer.manifest, by_hand={"lists": 4, "bits": 5, "probes": 4}))
+        writer.compact()
+    plain, asked = lance.LanceTables.scan, list[list[str]]()
+    monkeypatch.setattr(
+        lance.LanceTables,
+        "scan",
+        lambda own, columns, *more: (asked.append(list(columns)), plain(own, columns, *more))[1],
+    )
+    with store.reading() as view:
+        keys = matching(view, "texts", [parse("language = en")])
+        queries = np.tile(QUERIES, (4, 1, 1))[: 2 * lance.RECENT]
+        assert len(view.nearest("texts", queries, top=5, among=keys)) == 2 * lance.RECENT and len(keys) > 60
+    assert ["key", "view"] not in asked
+
+
+def test_damaged_record_of_a_text_deletes_no_other(store: LanceStore) -> None:
+    with store.reading() as view:
+        keys = view.keys_of("texts", ["t3", "t9"])
+    where = "id = 't3' AND kind = 1"
+    dataset = library.dataset(store.uri)
+    record = json.loads(dataset.to_table(filter=where, columns=["record"])["record"][0].as_py())
+    assert record[4] == keys["t3"]
+    dataset.update({"record": lance.literal(json.dumps([*record[:4], keys["t9"], record[5]]))}, where=where)
+    damaged = open_store(store.path)
+    with damaged.writing("delete") as writer, pytest.raises(SearchIndexError, match="records of its items as Subtext"):
+        writer.delete("images", ["p3"])
+    with damaged.reading() as view:
+        assert view.keys_of("texts", ["t3", "t9"]) == keys
+    assert any("linked otherwise than its record says: 't3'" in each.what for each in damage(damaged))
+
+
+@pytest.mark.parametrize("record", ["NULL", "'{}'", "'[1, null, null, 2]'", "'[\"t3\", null'"])
+def test_record_that_is_none_raises_and_is_reported(store: LanceStore, record: str) -> None:
+    library.dataset(store.uri).update({"record": record}, where="id = 't3'")
+    damaged = open_store(store.path)
+    with damaged.reading() as view, pytest.raises(SearchIndexError, match="restore a backup"):
+        view.rows("texts", ids=["t3"])
+    assert any("with a damaged record: 't3'" in each.what for each in damage(damaged))
 
 
 def test_texts_of_one_image_and_of_several_are_found_by_each(tmp_path: Path) -> None:
@@ -395,6 +444,20 @@ def test_deleted_vectors_are_in_no_vector_index(tmp_path: Path, monkeypatch: pyt
         writer.compact()
         assert raw(store, secrets) == []
     assert_searched(store, [number for number in range(104) if number not in (3, 102)])
+
+
+def test_deleted_ids_are_in_no_index_where_every_vector_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lance_lists, "REQUEST", 2**20)  # Lists cost more than to compare all.
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+        assert "images" in store.latest().now["exact"] and raw(store, [b"p77"]) == [b"p77"]
+        writer.delete("images", ["p77"], remember=False)
+        writer.put(stored_items.images(range(100, 101)))  # As many as before.
+        writer.compact()
+    assert raw(store, [b"p77"]) == [] and damage(store) == []
 
 
 def test_compaction_finishes_despite_small_changes(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ import stored_items
 from subtext.retrieval.stores.registry import open_store
 
 lance = pytest.importorskip("subtext.retrieval.stores.lance")
-IdFragments = pytest.importorskip("subtext.retrieval.stores.lance_ids").IdFragments
+lance_ids = pytest.importorskip("subtext.retrieval.stores.lance_ids")
+IdFragments, hashed = lance_ids.IdFragments, lance_ids.hashed
 
 
 def test_fragments_of_ids_are_those_of_a_dictionary() -> None:
@@ -21,11 +22,33 @@ def test_fragments_of_ids_are_those_of_a_dictionary() -> None:
         ids = [f"p{draws.integers(3000)}" for _ in range(draws.integers(0, 90))]
         for name in ids:
             known.setdefault(name, set()).add(number)
-        fragments.add(ids, np.full(len(ids), number), [number])
+        fragments.add([(hashed(ids), np.full(len(ids), number))], [number], range(number))
         asked = [f"p{draws.integers(4000)}" for _ in range(20)]
         assert fragments.of(asked) == set().union(*(known.get(name, set()) for name in asked))
-    fragments.add(["p1"] * 3, np.full(3, 5), [5])  # What another thread has read already.
+    fragments.add([(hashed(["p1"] * 3), np.full(3, 5))], [5], range(60))  # What another thread has read already.
     assert fragments.of(["p1"]) == known.get("p1", set()) and fragments.read == set(range(60))
+
+
+def test_fragments_that_are_gone_are_forgotten() -> None:
+    fragments = IdFragments()
+    for number in range(200):
+        fragments.add([(hashed(["p1", f"p{number}"]), np.full(2, number))], [number], [number])
+    assert fragments.read == {199} and 199 in fragments.of(["p1"])
+    assert sum(len(hashes) for hashes, _ in fragments._blocks) < 20
+
+
+def test_an_older_view_finds_what_a_later_one_has_no_more(tmp_path: Path) -> None:
+    """Also if the fragment was read at the later version first."""
+    made = stored_items.made(f"lance://{tmp_path / 'index'}")
+    store = open_store(made.path)
+    old = store.view(store.latest())
+    with made.writing("change") as writer:
+        writer.put(stored_items.images(range(5, 6)))
+        writer.delete("images", ["p7"])
+    later = store.view(store.latest())
+    assert later.keys_of("images", ["p5", "p7"]).keys() == {"p5"}
+    found = old.keys_of("images", ["p5", "p7"])
+    assert found.keys() == {"p5", "p7"} and found["p5"] != later.keys_of("images", ["p5"])["p5"]
 
 
 def test_new_ids_are_looked_for_in_no_fragment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,3 +104,18 @@ def test_small_changes_leave_few_fragments(tmp_path: Path) -> None:
     # Three of each size, a fourth makes them one: 1 to 3 rows, 4 to 15, 16 to 63, 64 to 255; and the state.
     assert max(counts) <= 4 * 3 + 1 and written < 8 * 2 * 150
     assert stored_items.ids(store) == {f"p{number}" for number in range(150)}
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3000,), (9000,), (4100, 10_000), (1, 50, 700, 3000), (12_000, 5000)])
+def test_fragments_of_any_changes_stay_few_and_are_seldom_written_again(sizes: tuple[int, ...]) -> None:
+    draws, fragments, written = np.random.default_rng(1), list[int](), 0
+    changes = [int(draws.integers(max(1, size // 2), size + 1)) for size in sizes for _ in range(2000 // len(sizes))]
+    draws.shuffle(changes)
+    for rows in changes:
+        count = lance._merged(fragments, rows)
+        assert count == 0 or rows + sum(fragments[:count]) <= lance.MERGE_ROWS
+        written += rows + sum(fragments[:count])
+        fragments = [rows + sum(fragments[:count]), *fragments[count:]]
+    assert sum(fragments) == sum(changes) and written <= 9 * sum(changes)
+    # As a rule at least a quarter of the most that is merged; and some of each size that are not yet.
+    assert len(fragments) <= 4 * sum(changes) / lance.MERGE_ROWS + 30

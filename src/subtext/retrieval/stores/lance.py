@@ -121,7 +121,7 @@ from subtext.retrieval.stores.lance_fields import (
     spelt,
     split_float64,
 )
-from subtext.retrieval.stores.lance_ids import IdFragments
+from subtext.retrieval.stores.lance_ids import IdFragments, hashed
 from subtext.retrieval.stores.lance_lists import HeldOut, ListSearch
 from subtext.retrieval.stores.part_notes import PARTS, PartNotes
 from subtext.retrieval.stores.sql import (
@@ -219,7 +219,7 @@ _STATE |= {
     "seal": str,
 }
 _LISTS = {field.name: _COUNT for field in fields(ListSearch)} | {"bytes": _NUMBER, "recall": dict}
-_INDEX = {"name": str, "vectors": dict, "files": dict, "wanted": dict}
+_INDEX = {"name": str, "vectors": dict, "files": dict, "wanted": dict, "rows": _NUMBER}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _RECORD = ["kind", "key", "id", "record", "content"]
 _LINKS = ["link", "links"]
@@ -574,10 +574,9 @@ class LanceTables(Tables):
         for start in range(0, len(values), CHUNK):
             for row in self._records(side, column, values[start : start + CHUNK], columns).to_pylist():
                 images = _images_of(row.pop("link", None), row.pop("links", None))
-                if (written := row.pop("record", None)) is not None:
-                    row |= {
-                        name: own for name, own in _shown(written, self.where).items() if name not in ("key", "images")
-                    }
+                if "record" in row:
+                    shown = _shown(row.pop("record"), self.where)
+                    row |= {name: own for name, own in shown.items() if name not in ("key", "images")}
                 yield StoredRow(**{**_LEFT_OUT, **row}), images
 
     def _records(self, side: int, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
@@ -593,9 +592,16 @@ class LanceTables(Tables):
             found = self.scan(sorted({*columns, "key"}), where, {"with_row_id": True, "fragments": parts})
             self.remember(SPACES[side], found["key"].to_numpy(), found["_rowid"].to_numpy())
             return found.select(columns)
+        own_keys = known.records is not None  # Those that a record says: it may be damaged.
         with translated(self.where):
-            rest = self.dataset._take_rows(known.rows.tolist(), columns=[name for name in columns if name != "key"])
-        return rest.append_column("key", pa.array(known.keys))
+            rest = self.dataset._take_rows(
+                known.rows.tolist(), columns=[name for name in columns if name != "key"] + ["key"] * own_keys
+            )
+        if not own_keys:
+            return rest.append_column("key", pa.array(known.keys))
+        if rest["key"].to_pylist() != known.keys.tolist():
+            raise SearchIndexError(f"{self.where} needs records of its items as Subtext writes them; restore a backup")
+        return rest
 
     def _fragments_of(self, ids: Sequence[str]) -> list[Any]:
         """The fragments that may have items of these ids; the index of ids, where there is one, tells of the others."""
@@ -603,14 +609,32 @@ class LanceTables(Tables):
             parts = {part.fragment_id: part for part in self.dataset.get_fragments()}
         indexed = self.index[1].get("id", set())
         if new := [part for number, part in parts.items() if number not in indexed and number not in self.ids.read]:
-            found = self.scan(["id"], "id IS NOT NULL", {"with_row_address": True, "fragments": new})
-            fragments = (found["_rowaddr"].to_numpy() >> 32).astype(np.int64)
-            self.ids.add(found["id"].to_pylist(), fragments, [part.fragment_id for part in new])
+            self.ids.add(self._hashes_of(new), [part.fragment_id for part in new], parts.keys())
         chosen = self.ids.of(ids) | indexed
         return [part for number, part in parts.items() if number in chosen]
 
+    def _hashes_of(self, parts: Sequence[Any]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Hashes of the ids of fragments, and the fragment of each, block by block; also of deleted rows."""
+        # A deleted row has no address: its fragment is read by itself.
+        each = [[part] for part in parts if part.num_deletions]
+        whole = [part for part in parts if not part.num_deletions]
+        for some in [*each, *([whole] if whole else [])]:
+            options = {"with_row_id": True, "with_row_address": True, "include_deleted_rows": some is not whole}
+            fixed = {"columns": ["id"], "filter": "id IS NOT NULL", "batch_size": CHUNK, "fragments": some}
+            with translated(self.where):
+                for batch in self.dataset.scanner(**fixed, **options).to_batches():
+                    hashes = hashed(batch["id"].to_pylist())
+                    own = np.full(len(hashes), some[0].fragment_id, dtype=np.int64)
+                    yield hashes, own if some is not whole else (batch["_rowaddr"].to_numpy() >> 32).astype(np.int64)
+
     def remember(
-        self, side: Space, keys: NDArray[np.int64], rows: NDArray[np.uint64], records: Sequence[str] | None = None
+        self,
+        side: Space,
+        keys: NDArray[np.int64],
+        rows: NDArray[np.uint64],
+        records: Sequence[str] | None = None,
+        *,
+        by: str = "search",
     ) -> None:
         """Remember where some items lie, for what is read of them next.
 
@@ -619,12 +643,19 @@ class LanceTables(Tables):
             keys: (n) of items, each once.
             rows: (n) row ids of the table.
             records: Of each, what is shown of it; None where that was not read.
+            by: What found them; the last `RECENT` of each kind are remembered.
         """
         order = np.argsort(keys, kind="stable")
         said = None if records is None else np.array(records, dtype=object)[order]
         own = Found(keys[order].astype(np.int64), rows[order].astype(np.uint64), said)
         # Another thread may do the same: what is lost is only faster.
-        self.cache[f"rows of some {side}"] = (*self.cache.get(f"rows of some {side}", ()), own)[-RECENT:]
+        name = f"{side} by {by}"
+        self.cache[name] = (*self.cache.get(name, ()), own)[-RECENT:]
+
+    def _recent(self, side: Space) -> Iterator[Found]:
+        """What was found of a space, the last first."""
+        for by in ("search", "filter"):
+            yield from reversed(self.cache.get(f"{side} by {by}", ()))
 
     def remembered(self, side: Space, among: NDArray[np.int64]) -> Found | None:
         """Where items lie that were found just now.
@@ -636,7 +667,7 @@ class LanceTables(Tables):
         Returns:
             The M items; None where another question is needed.
         """
-        for keys, rows, records in reversed(self.cache.get(f"rows of some {side}", ())):
+        for keys, rows, records in self._recent(side):
             places = np.minimum(np.searchsorted(keys, among), max(0, len(keys) - 1))
             if len(keys) and (keys[places] == among).all():
                 return Found(keys[places], rows[places], None if records is None else records[places])
@@ -670,6 +701,7 @@ class LanceTables(Tables):
         where = f"(link IN ({own_images}) OR array_has_any(links, [{own_images}]))" if few else "TRUE"
         if len(images) <= LINKED:
             rows = self.scan([], f"kind = 1 AND {where}", {"with_row_id": True})["_rowid"].to_numpy()
+        if len(images) <= LINKED and len(rows) <= CHUNK:
             records = [written for (written,) in self.rows_at(rows, ["record"])]
             shown = [_shown(written, self.where, linked=True) for written in records]
             self.remember("texts", np.array([own["key"] for own in shown], dtype=np.int64), rows, records)
@@ -744,7 +776,7 @@ class LanceTables(Tables):
         columns, blocks, rest = ["vectors_digest", "vector"], [], set(keys)
         for side in SIDES:
             # A change has just looked for its items.
-            for known, rows, _ in reversed(self.cache.get(f"rows of some {side}", ())):
+            for known, rows, _ in self._recent(side):
                 own = np.isin(known, list(rest))
                 if own.any():
                     with translated(self.where):
@@ -800,6 +832,14 @@ class LanceTables(Tables):
             fragments.setdefault(column, set()).update(part.fragment_ids)
             names += [str(part.uuid)] if column in INDEXES else []
         return " ".join(sorted(names)), fragments
+
+    @property
+    def indexed_rows(self) -> int:
+        """Rows of the fragments that the index of ids contains, as they were written."""
+        indexed = self.index[1].get("id", set())
+        with translated(self.where):
+            parts = [part for part in self.dataset.get_fragments() if part.fragment_id in indexed]
+        return sum(part.metadata.physical_rows for part in parts)
 
     @property
     def lists(self) -> Mapping[str, Any]:
@@ -934,10 +974,10 @@ class LanceVectors:
         Returns:
             Q hits, best first.
         """
-        hits = []
+        hits, rows = [], None if among is None else self.positions(among)[1]
         for query in queries:
             # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
-            table = self._candidates(query, top, search, ["key", self.column], among)
+            table = self._candidates(query, top, search, ["key", self.column], rows)
             if self.views == 1:
                 self.tables.remember(self.side, table["key"].to_numpy(), table["_rowid"].to_numpy())
             hits.append(Hits(*ann.rescore_top_k(query, as_matrix(table[self.column]), table["key"].to_numpy(), top)))
@@ -949,14 +989,14 @@ class LanceVectors:
         top: int,
         search: ListSearch,
         columns: Sequence[str],
-        among: NDArray[np.int64] | None = None,
+        rows: NDArray[np.uint64] | None = None,
     ) -> pa.Table:
-        """Columns and row ids of the vectors that lists give for (L D) views of a query; see `searched`."""
-        share = 1.0 if among is None else max(1e-3, len(among) / self.count)
+        """Columns and row ids of the vectors that lists give for (L D) views of a query, among all or some rows."""
+        share = 1.0 if rows is None else max(1e-3, len(rows) / self.rows)
         probes = min(search.lists, math.ceil(search.probes / share))
         count = max(self.least(top), math.ceil(search.candidates * top / ann.DEPTH))
         nearest = {"column": self.column, "q": query, "k": count, "metric": "dot", "nprobes": probes}
-        allowed = None if among is None else serialize_row_addrs(self.positions(among)[1].tolist())
+        allowed = None if rows is None else serialize_row_addrs(rows.tolist())
         options = {"nearest": nearest, "row_addr_allowlist": allowed, "with_row_id": True}
         return self.tables.scan(columns, self.where, options)
 
@@ -1033,13 +1073,14 @@ class LanceVectors:
         deep = min(lance_lists.DEEP, self.count)
         every = np.concatenate([queries for _, queries in asked.values()])
         hits, order = [NO_HITS] * len(every), np.argsort(rows)
-        sample = np.zeros((len(rows), every.shape[1]), dtype=np.float32)
+        sample, ascending = np.zeros((len(rows), every.shape[1]), dtype=np.float32), rows[order]
         for batch in self.tables.batches(["key", self.column, "_rowid"], self.where):
             vectors = as_matrix(batch[self.column])
             new = self._table(batch["key"].to_numpy(), vectors).nearest(every[:, None], top=deep + 1)
             hits = [_best(*pair, deep + 1) for pair in zip(hits, new, strict=True)]
-            own = np.isin(batch["_rowid"].to_numpy(), rows)
-            sample[order[np.searchsorted(rows, batch["_rowid"].to_numpy()[own], sorter=order)]] = vectors[own]
+            at = np.minimum(np.searchsorted(ascending, batch["_rowid"].to_numpy()), len(rows) - 1)
+            own = ascending[at] == batch["_rowid"].to_numpy()
+            sample[order[at[own]]] = vectors[own]
         found, remaining = dict[str, HeldOut](), iter(hits)
         for of, (keys, queries) in asked.items():
             scores = np.full((len(queries), deep), -np.inf, dtype=np.float32)
@@ -1072,7 +1113,8 @@ class LanceVectors:
                 own.queries[:, None], own.keys, own.keys_nearest, own.scores, strict=True
             ):
                 # Compared exactly, candidates give all the best that are among them: their vectors need not be read.
-                if np.isin(best, self._candidates(query, depth, search, ["key"])["key"].to_numpy()).all():
+                near = self._candidates(query, depth, search, ["key"])["key"].to_numpy() if self.views == 1 else []
+                if len(best) and np.isin(best, near).all():
                     shares.append(1.0)
                     continue
                 (hits,) = self.searched(query[None], depth, search)
@@ -1281,7 +1323,7 @@ class LanceView(SqlView):
         else:
             keys, rows = self._selected(number, conditions)
             if where:
-                self.tables.remember(side, keys, rows)
+                self.tables.remember(side, keys, rows, by="filter")
         for own in phrases:
             keys = keys[np.isin(keys, own)]
         return keys
@@ -2232,8 +2274,9 @@ class LanceWriter(Writer):
                     # Of few values a bitmap each is smaller, and less to read. Orders would read it once a value.
                     is_small = column.startswith("text_") and before.is_of_few_values(column)
                     own.create_scalar_index(column, "BITMAP" if is_small else kind, name=column, replace=True)
-                name = LanceTables(own, self.store.path, self.store.home).index[0]
-                index = {"name": name, "vectors": vectors, "wanted": wanted}
+                after = LanceTables(own, self.store.path, self.store.home)
+                # The state is another row from the next change on.
+                index = {"vectors": vectors, "wanted": wanted, "rows": after.indexed_rows - 1, "name": after.index[0]}
                 index["files"] = _index_sums(own, self.seen.home.uri(self.store.table))
         except CommitConflictError as problem:
             raise IndexLockedError(
@@ -2276,6 +2319,8 @@ class LanceWriter(Writer):
         known, limit = tables.now["index"], self.manifest.exact_up_to
         if not known or known["name"] != tables.index[0] or known["wanted"] != self.manifest.wanted:
             return False
+        if tables.indexed_rows < known["rows"]:
+            return False  # The indexes of other columns still have what was deleted of fragments that are gone.
         for column, spaces in large.items():
             had = known["vectors"].get(column, -1)
             later = sum(own.unindexed for own in spaces) if column in tables.index[1] else rows[column] - had
@@ -2643,10 +2688,12 @@ def _merged(sizes: Sequence[int], rows: int) -> int:
     count, total = 0, rows
     while rows:
         limit = 4 ** (total.bit_length() // 2 + total.bit_length() % 2)
-        near = list(takewhile(limit.__gt__, sizes[count:]))
-        if len(near) < ALIKE - 1 or total + sum(near) > MERGE_ROWS:
+        sums = accumulate(takewhile(limit.__gt__, sizes[count:]), initial=total)
+        near = list(takewhile(MERGE_ROWS.__ge__, sums))[1:]
+        # Beside large ones there is no room for four.
+        if len(near) < (ALIKE - 1 if ALIKE * total <= MERGE_ROWS else 1):
             break
-        count, total = count + len(near), total + sum(near)
+        count, total = count + len(near), near[-1]
     return count
 
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-class IdFragments:
-    """The fragment of each id of the fragments that were read, by hashes of 64 bits.
+def hashed(ids: Collection[str]) -> NDArray[np.int64]:
+    """Hashes of ids, the same within a process.
 
-    Fragments do not change, and their numbers are not given again: what was read once holds for all versions of a
-    table. An id that was deleted since may still be found here. 12 bytes an id.
+    Args:
+        ids: N ids.
+
+    Returns:
+        (N) int64.
+    """
+    return np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids))
+
+
+class IdFragments:
+    """The fragment of each id of the fragments that were read, by hashes of 64 bits: 12 bytes an id.
+
+    The rows of a fragment do not change, and its number is not given again; what a later version has deleted of it has
+    to be read as well, since a reader of an earlier one still has it.
     """
 
     def __init__(self) -> None:
@@ -22,26 +34,35 @@ class IdFragments:
         self._blocks = list[tuple[NDArray[np.int64], NDArray[np.int32]]]()
         self._lock = threading.Lock()
 
-    def add(self, ids: Iterable[str], fragments: NDArray[np.int64], read: Collection[int]) -> None:
-        """Take in the ids of some fragments.
+    def add(
+        self,
+        rows: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]],
+        read: Collection[int],
+        present: Collection[int],
+    ) -> None:
+        """Take in the ids of some fragments, and forget those of fragments that are gone.
 
         Args:
-            ids: Of n rows.
-            fragments: (n) number of the fragment of each.
+            rows: (n) hashes of ids and (n) number of the fragment of each, block by block.
             read: Numbers of all fragments that were read, also of those without ids.
+            present: Numbers of the fragments of the caller's version.
         """
-        hashes = np.fromiter(map(hash, ids), dtype=np.int64, count=len(fragments))
+        empty = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+        blocks = [empty, *((hashes, own.astype(np.int32)) for hashes, own in rows)]
+        block = np.concatenate([own[0] for own in blocks]), np.concatenate([own[1] for own in blocks])
         with self._lock:
-            fresh = ~np.isin(fragments, list(self.read))  # Another thread may have read the same ones.
-            self.read |= set(read)
-            block = hashes[fresh], fragments[fresh].astype(np.int32)
+            fresh = ~np.isin(block[1], list(self.read))  # Another thread may have read the same ones.
+            block = block[0][fresh], block[1][fresh]
+            self.read = (self.read & set(present)) | set(read)
             while self._blocks and len(self._blocks[-1][0]) <= 2 * len(block[0]):
                 earlier = self._blocks.pop()
                 block = np.concatenate([earlier[0], block[0]]), np.concatenate([earlier[1], block[1]])
+            kept = np.isin(block[1], list(self.read))
+            block = block[0][kept], block[1][kept]
             order = np.argsort(block[0], kind="stable")
             self._blocks.append((block[0][order], block[1][order]))
 
-    def of(self, ids: Sequence[str]) -> set[int]:
+    def of(self, ids: Collection[str]) -> set[int]:
         """The fragments that may hold some of these ids.
 
         Args:
@@ -50,7 +71,7 @@ class IdFragments:
         Returns:
             Numbers of fragments: all that hold one, and by chance another one.
         """
-        wanted, found = np.unique(np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids))), set[int]()
+        wanted, found = np.unique(hashed(ids)), set[int]()
         with self._lock:
             for hashes, fragments in self._blocks:
                 first, end = (np.searchsorted(hashes, wanted, side=side) for side in ("left", "right"))
