@@ -225,8 +225,8 @@ _RECORD = ["kind", "key", "id", "record", "content"]
 _LINKS = ["link", "links"]
 _ITEM = ["key", "record", "content", "stamp", "digest", *_LINKS]
 _SHOWN = ["key", "record", *_LINKS]
-_LEFT_OUT = {"path": None, "text": None, "metadata": "{}", "content": b"", "stamp": None, "digest": b""}
-"""What a row has in the place of columns that are not read."""
+_LEFT_OUT = {"content": b"", "stamp": None, "digest": b""}
+"""What a row has in the place of columns that are not read, in the order of `StoredRow`."""
 _RELATIONS = "WITH items AS (SELECT kind AS side, key, id, coalesce(folded, id) AS folded FROM dataset WHERE kind < 4) "
 _COUNTED = pa.schema({"word": pa.string(), "folded": pa.string(), "number": pa.float64(), "rest": pa.int64()})
 """Values of a field as they are counted: a text and as it is folded, or a number as `split_float64` gives it."""
@@ -573,11 +573,10 @@ class LanceTables(Tables):
         """
         for start in range(0, len(values), CHUNK):
             for row in self._records(side, column, values[start : start + CHUNK], columns).to_pylist():
-                images = _images_of(row.pop("link", None), row.pop("links", None))
-                if "record" in row:
-                    shown = _shown(row.pop("record"), self.where)
-                    row |= {name: own for name, own in shown.items() if name not in ("key", "images")}
-                yield StoredRow(**{**_LEFT_OUT, **row}), images
+                said = _shown(row["record"], self.where) if "record" in row else Shown(row["id"], None, None, "{}")
+                rest = [row.get(name, empty) for name, empty in _LEFT_OUT.items()]
+                stored = StoredRow(row["key"], said.id, said.path, said.text, said.metadata, *rest)
+                yield stored, _images_of(row.get("link"), row.get("links"))
 
     def _records(self, side: int, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
         """Columns of the items that `records` gives, where it is known already without looking for them."""
@@ -703,9 +702,9 @@ class LanceTables(Tables):
             rows = self.scan([], f"kind = 1 AND {where}", {"with_row_id": True})["_rowid"].to_numpy()
         if len(images) <= LINKED and len(rows) <= CHUNK:
             records = [written for (written,) in self.rows_at(rows, ["record"])]
-            shown = [_shown(written, self.where, linked=True) for written in records]
-            self.remember("texts", np.array([own["key"] for own in shown], dtype=np.int64), rows, records)
-            yield from ((own["key"], [image for image in own["images"] if image in chosen]) for own in shown)
+            shown = [_shown(written, self.where) for written in records]
+            self.remember("texts", np.array([own.key for own in shown], dtype=np.int64), rows, records)
+            yield from ((own.key, [image for image in own.images if image in chosen]) for own in shown)
             return
         for batch in self.batches(["key", *_LINKS, "_rowid"], f"kind = 1 AND {where}"):
             if few:
@@ -1341,7 +1340,7 @@ class LanceView(SqlView):
             open_ = [own for own, filter_ in zip(conditions, filters, strict=True) if len(set(filter_)) > 1]
             chosen, names = chosen.copy(), list(chain(*map(_fields_of, open_)))
             left = (_shown(written, self.tables.where) for (written,) in self.tables.rows_at(rows[~chosen], ["record"]))
-            values = ((own["id"], _facets_of(own["metadata"], names)) for own in left)
+            values = ((own.id, _facets_of(own.metadata, names)) for own in left)
             chosen[~chosen] = [all(fulfils(condition, name, own) for condition in open_) for name, own in values]
             keys, rows = keys[chosen], rows[chosen]
         order = np.argsort(keys, kind="stable")
@@ -1484,7 +1483,7 @@ class LanceView(SqlView):
         """Key and facets, of some fields or all, of the items that a filter passes."""
         for batch in self.tables.batches(["key", "record"], where):
             for key, written in zip(batch["key"].to_pylist(), batch["record"].to_pylist(), strict=True):
-                yield key, _facets_of(_shown(written, self.tables.where)["metadata"], names)
+                yield key, _facets_of(_shown(written, self.tables.where).metadata, names)
 
     def _contents(self, space: DerivedSpace) -> list[tuple[int, bytes]]:
         rows = self.tables.scan(["key", "content"], f"kind = {SPACES.index(space)}")
@@ -1608,8 +1607,8 @@ class LanceView(SqlView):
                 except SearchIndexError:
                     damaged.setdefault("with a damaged record", []).append(repr(row["id"]))
                     continue
-                metadata = json_object(shown["metadata"]) or {}
-                searched = _searched(number, str(row["id"]), shown["path"], shown["text"], metadata)
+                metadata = json_object(shown.metadata) or {}
+                searched = _searched(number, str(row["id"]), shown.path, shown.text, metadata)
                 values = grouped(facets(metadata)) if side in SIDES else {}
                 right_columns = _typed(fields, number, metadata, values)
                 recounted.update(fields.counts_of(number, values))
@@ -1625,10 +1624,8 @@ class LanceView(SqlView):
                     )
                     == (searched["words"], searched["length"]),
                     "linked otherwise than its record says": number != 1
-                    or (shown.get("key"), sorted(shown.get("images", ())))
-                    == (row["key"], sorted(_images_of(row["link"], row["links"]))),
-                    "found by another id than its own": row["id"] == shown["id"]
-                    and row["folded"] == _folded(row["id"]),
+                    or (shown.key, sorted(shown.images)) == (row["key"], sorted(_images_of(row["link"], row["links"]))),
+                    "found by another id than its own": row["id"] == shown.id and row["folded"] == _folded(row["id"]),
                     "filtered by other values than the metadata": all(
                         row[column] == right_columns.get(column) for column in typed
                     ),
@@ -1776,24 +1773,39 @@ def _record(side: int, name: str, item: StateRow) -> str:
     return json.dumps([*shown, item.key, sorted(item.links)] if side == 1 else shown, ensure_ascii=False)
 
 
-def _shown(record: Any, where: str, *, linked: bool = False) -> dict[str, Any]:
-    """Id, path, text and metadata of an item, of a text also its key and the ids of its images, of its column.
+class Shown(NamedTuple):
+    """What the column `record` of an item says.
 
-    Args:
-        record: What the column has.
-        where: Address of the index, for the message.
-        linked: Whether it needs to be of a text.
+    Attributes:
+        id: Its id.
+        path: Of an image; None without one.
+        text: Of a text; None for others.
+        metadata: JSON.
+        key: Of a text; 0 for others.
+        images: Ids of the images of a text.
+    """
+
+    id: str
+    path: str | None
+    text: str | None
+    metadata: str
+    key: int = 0
+    images: Sequence[str] = ()
+
+
+def _shown(record: Any, where: str) -> Shown:
+    """What a column `record` says.
 
     Raises:
         SearchIndexError: If it is damaged.
     """
     with suppress(TypeError, ValueError, RecursionError):
         name, path, text, metadata, *of_text = json.loads(record)
-        key, images = of_text or (() if linked else (0, []))
-        right = all(map(isinstance, (name, path, text, metadata), (str, str | None, str | None, str)))
-        if right and _is(key, _NUMBER) and isinstance(images, list) and all(isinstance(own, str) for own in images):
-            shown = {"id": name, "path": path, "text": text, "metadata": metadata}
-            return {**shown, "key": key, "images": images} if of_text else shown
+        key, images = of_text or (0, [])
+        right = isinstance(name, str) and isinstance(path, str | None) and isinstance(text, str | None)
+        right = right and isinstance(metadata, str) and key in _NUMBER and isinstance(images, list)
+        if right and all(isinstance(image, str) for image in images):
+            return Shown(name, path, text, metadata, key, images)
     raise SearchIndexError(f"{where} needs records of its items as Subtext writes them; restore a backup")
 
 
