@@ -573,7 +573,7 @@ class LanceTables(Tables):
         """
         for start in range(0, len(values), CHUNK):
             for row in self._records(side, column, values[start : start + CHUNK], columns).to_pylist():
-                said = _shown(row["record"], self.where) if "record" in row else Shown(row["id"], None, None, "{}")
+                said = _shown(row["record"], self.where) if "record" in row else ItemRecord(row["id"], None, None, "{}")
                 rest = [row.get(name, empty) for name, empty in _LEFT_OUT.items()]
                 stored = StoredRow(row["key"], said.id, said.path, said.text, said.metadata, *rest)
                 yield stored, _images_of(row.get("link"), row.get("links"))
@@ -1773,7 +1773,7 @@ def _record(side: int, name: str, item: StateRow) -> str:
     return json.dumps([*shown, item.key, sorted(item.links)] if side == 1 else shown, ensure_ascii=False)
 
 
-class Shown(NamedTuple):
+class ItemRecord(NamedTuple):
     """What the column `record` of an item says.
 
     Attributes:
@@ -1793,7 +1793,7 @@ class Shown(NamedTuple):
     images: Sequence[str] = ()
 
 
-def _shown(record: Any, where: str) -> Shown:
+def _shown(record: Any, where: str) -> ItemRecord:
     """What a column `record` says.
 
     Raises:
@@ -1805,7 +1805,7 @@ def _shown(record: Any, where: str) -> Shown:
         right = isinstance(name, str) and isinstance(path, str | None) and isinstance(text, str | None)
         right = right and isinstance(metadata, str) and key in _NUMBER and isinstance(images, list)
         if right and all(isinstance(image, str) for image in images):
-            return Shown(name, path, text, metadata, key, images)
+            return ItemRecord(name, path, text, metadata, key, images)
     raise SearchIndexError(f"{where} needs records of its items as Subtext writes them; restore a backup")
 
 

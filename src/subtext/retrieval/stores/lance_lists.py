@@ -35,7 +35,7 @@ REQUEST = 2**15
 """Bytes that are read from an object store in the time that one more request takes."""
 PER_LIST = 2**17
 """The same for a list, which takes several requests, and what is read around it."""
-SEARCHES = 16
+SEARCHES = 24
 """Searches of one reader, among which what it has to read once is divided: commands search once, servers often."""
 DEEP, MOST = 512, 256
 """Nearest vectors that are known of each held-out query, and the most candidates."""
