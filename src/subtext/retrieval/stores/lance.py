@@ -832,6 +832,11 @@ class LanceTables(Tables):
             names += [str(part.uuid)] if column in INDEXES else []
         return " ".join(sorted(names)), fragments
 
+    @cached_property
+    def state_fragment(self) -> int:
+        """Number of the fragment that has the row of the state."""
+        return int(self.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32)
+
     @property
     def indexed_rows(self) -> int:
         """Rows of the fragments that the index of ids contains, as they were written."""
@@ -2181,8 +2186,7 @@ class LanceWriter(Writer):
         Only what is there at the start has to go: changes beside the compaction do not prolong it. The plan raises
         IndexLockedError where another compaction, which may have removed what was written here, was faster.
         """
-        state = start.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32
-        parts = [part for part in start.dataset.get_fragments() if part.fragment_id != state]
+        parts = [part for part in start.dataset.get_fragments() if part.fragment_id != start.state_fragment]
         due = {part.fragment_id for part in parts if part.num_deletions} | _mergeable(
             {part.fragment_id: part.metadata.physical_rows for part in parts if not part.num_deletions}
         )
@@ -2478,8 +2482,7 @@ class LanceWriter(Writer):
         with translated(self.store.path):
             fragments = {part.fragment_id: part for part in dataset.get_fragments()}
             touched = tables.scan([], predicate, {"with_row_address": True})["_rowaddr"].to_numpy() >> 32
-            own = tables.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32
-            others = [part for part in fragments.values() if part.fragment_id != own]
+            others = [part for part in fragments.values() if part.fragment_id != tables.state_fragment]
             count = _merged([part.metadata.physical_rows for part in reversed(others)], len(draft.rows))
             merged = others[len(others) - count :]
             numbers = {part.fragment_id for part in merged} | draft.replaced
@@ -2684,7 +2687,8 @@ class LanceWriter(Writer):
 def _merged(sizes: Sequence[int], rows: int) -> int:
     """How many of the newest fragments are written again together with new rows.
 
-    Those of about the same size, once there are three: then each row is read again every fourth time that it could be.
+    Three of at most about the size of the new rows become one with them, and so on with what that gives, up to
+    `MERGE_ROWS`; where four such would be more than that, one is enough.
 
     Args:
         sizes: Rows of each fragment, the newest first.
