@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from difflib import SequenceMatcher, get_close_matches
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
@@ -362,8 +363,14 @@ def with_lists(row: Mapping[str, Any]) -> Mapping[str, Any]:
         >>> with_lists({"Keywords": "law; court, high", "place": "Paris, Texas"})
         {'Keywords': ['law', 'court, high'], 'place': 'Paris, Texas'}
     """
-    named = [name for name, cell in row.items() if isinstance(cell, str) and str(name).strip().casefold() in LISTS]
+    named = [name for name, cell in row.items() if isinstance(cell, str) and _is_list(str(name))]
     return {**row, **{name: _cut(row[name]) for name in named}} if named else row
+
+
+@lru_cache
+def _is_list(column: str) -> bool:
+    """Whether a column is a list by its name; a table asks for the same names in every row."""
+    return column.strip().casefold() in LISTS
 
 
 def _cut(cell: str) -> list[str]:
@@ -586,7 +593,10 @@ def _text_ids(columns: Mapping[str, Any]) -> list[str] | None:
 
 def _first_filled(columns: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """The first of these columns that has a value: null, "" and not-a-number (pandas' empty cell) are none."""
-    return next((name for name in names if not _is_empty(columns.get(name))), None)
+    for name in names:
+        if name in columns and not _is_empty(columns[name]):
+            return name
+    return None
 
 
 def _has_content(text: Any) -> bool:
@@ -594,7 +604,7 @@ def _has_content(text: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    if value is None or isinstance(value, str | int | list | Mapping):
+    if value is None or isinstance(value, _PLAIN):
         return value is None or value == ""
     differs = value != value  # NaN; an array has no single answer.
     return isinstance(differs, bool) and differs
@@ -617,6 +627,7 @@ def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
     return None if column is None else _name(columns[column], column)
 
 
+_PLAIN = (str, int, list, Mapping)
 _MOST_NESTED, _MOST_DIGITS = 16, 300
 """Levels of lists and objects in a value, and digits of a number, that an index can hold."""
 

@@ -96,7 +96,7 @@ class KnownImage(NamedTuple):
     texts: tuple[int, ...]
 
 
-def mark_of(rows: Iterable[Row], root: Path, sidecars: Collection[str] | None = None) -> str:
+def mark_of(rows: Iterable[Row], root: str | Path, sidecars: Collection[str] | None = None) -> str:
     """Hash all rows of an image, and the size and time of its sidecars.
 
     Args:
@@ -115,7 +115,8 @@ def mark_of(rows: Iterable[Row], root: Path, sidecars: Collection[str] | None = 
         name = row.image
     there = is_address(name)
     whole = name if there else os.path.join(root, name)  # noqa: PTH118 (a million paths)
-    for stem in (whole, os.path.splitext(whole)[0]):  # noqa: PTH122
+    beside = there or sidecars is None or len(sidecars)
+    for stem in (whole, os.path.splitext(whole)[0]) if beside else ():  # noqa: PTH122
         for suffix in _SIDECARS:
             if there:
                 # Those that the listing of a folder has.
@@ -270,6 +271,7 @@ class Unchanged:
             ReadAgain: If an image that was passed over is named again, or is another name of a file.
         """
         root, new = root.resolve(), array("Q")
+        base = str(root)  # A text is joined with a name in a third of the time.
         rows = looked_up(rows, self._address)
         if self.verify_files:
             rows = fetched(rows, self._address, most=LARGEST_FILE * most_pixels())
@@ -277,10 +279,12 @@ class Unchanged:
             if isinstance(unit, RowIssue):
                 yield unit
                 continue
-            place, file = self._place(unit[0]), self._file(unit[0], root)
+            image = unit[0].image
+            path = os.path.join(base, image) if isinstance(image, str) and not is_address(image) else None  # noqa: PTH118
+            place, file = self._place(unit[0]), self._file(unit[0], path)
             if place is not None and self._now[place]:
                 raise ReadAgain
-            mark = mark_of(unit, root, self._sidecars_in(unit[0], root)) if file is not None else ""
+            mark = mark_of(unit, base, self._sidecars_beside(path)) if file is not None else ""
             if file is not None:
                 stamp, identity = f"{file[0]} {mark}", file[1]
                 if place is not None and mark and self._is_stored(place, unit, stamp, root):
@@ -348,11 +352,11 @@ class Unchanged:
         place = bisect_left(self._ids, wanted)
         return place if place < len(self._ids) and self._ids[place] == wanted else None
 
-    def _sidecars_in(self, row: Row, root: Path) -> set[str]:
-        """The paths of the .xmp files in the folder of an image."""
-        if is_address(row.image):
+    def _sidecars_beside(self, path: str | None) -> set[str]:
+        """The paths of the .xmp files in the folder of an image; none for an image that is no file."""
+        if path is None:
             return set()
-        folder = os.path.dirname(os.path.join(root, str(row.image)))  # noqa: PTH118, PTH120
+        folder = os.path.dirname(path)  # noqa: PTH120
         if folder != self._sidecars[0]:
             try:
                 with os.scandir(folder) as entries:
@@ -362,16 +366,16 @@ class Unchanged:
             self._sidecars = folder, found
         return self._sidecars[1]
 
-    def _file(self, row: Row, root: Path) -> tuple[str, int] | None:
+    def _file(self, row: Row, path: str | None) -> tuple[str, int] | None:
         """Size and times of the file of a row, and what its names have in common; None for no file."""
         if is_address(row.image):
             # Of an image that the index does not have, a download tells them.
-            stamp = file_stamp(str(row.image), root) if self._place(row) is not None else "new"
+            stamp = file_stamp(str(row.image), Path()) if self._place(row) is not None else "new"
             return (stamp, _hash(str(row.image))) if stamp else None
-        if not isinstance(row.image, str) or "?offset=" in row.image:
+        if path is None or "?offset=" in str(row.image):
             return None
         try:
-            file = os.stat(os.path.join(root, row.image))  # noqa: PTH116, PTH118
+            file = os.stat(path)  # noqa: PTH116
         except (OSError, ValueError):
             return None
         stamp = f"{file.st_size} {file.st_mtime_ns} {file.st_ctime_ns}"

@@ -259,6 +259,8 @@ def ingest(
         RequirementError: For what `require_readable` refuses.
         IndexLockedError: If the cluster of another process builds the index.
     """
+    from subtext.retrieval.make_text_side import keep_text_side
+
     parts = writer.parts
     if parts is not None and any(writer.store.counts.values()):
         if verb == "build":
@@ -280,6 +282,12 @@ def ingest(
             model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cache, note, sentences
         )
         embed.verify_files, embed.taken = verify_files, taken
+        # Before a cluster shares the model: to compare arrays takes as much memory as these have.
+        reason = keep_text_side(writer, model, pairs.texts.values)
+        if reason and verb == "build" and note is not None:
+            note(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}")
+        if sentences is not None and (reason := sentences.keep(writer, pairs.texts.values)) and note is not None:
+            note(f"note: a search compares texts by PyTorch, which takes seconds to load; {reason}")
         if renames:
             embed.store, embed.absent = writer.store, _absent(writer, pairs, unread, gone)
             with writer.store.reading() as view:
@@ -314,8 +322,6 @@ def ingest(
             if taken is not None:
                 prune(writer, {"images": taken.strays(pairs), "texts": []})
                 total += taken.written
-        if sentences is not None and (reason := sentences.keep(writer, pairs.texts.values)) and note is not None:
-            note(f"note: a search compares texts by PyTorch, which takes seconds to load; {reason}")
         if finish:
             writer.finish(job)
     finally:

@@ -52,18 +52,19 @@ class WeightFile:
     tensors: Mapping[str, str] = field(repr=False)
 
     @staticmethod
-    def of(path: Path, package: str, tensors: Mapping[str, str]) -> WeightFile:
+    def of(path: Path, package: str, tensors: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> WeightFile:
         """Describe tensors of a file as it is now.
 
         Args:
             path: The file.
             package: See `WeightFile`.
             tensors: Name of a parameter -> name in the file.
+            arrays: What `map_tensors` gives of it: mapped twice, it would take memory twice.
 
         Returns:
             The description.
         """
-        state, arrays = path.stat(), map_tensors(path)
+        state = path.stat()
         return WeightFile(str(path), package, state.st_size, state.st_mtime_ns, _sum(arrays, tensors), dict(tensors))
 
     @staticmethod
@@ -148,7 +149,7 @@ def find_weights(
         arrays = map_tensors(path)
         named = dict(_equal(left, arrays))
         if named:
-            found.append(WeightFile.of(path, package, named))
+            found.append(WeightFile.of(path, package, named, arrays))
         left = {name: numbers for name, numbers in left.items() if name not in named}
     return tuple(found)
 

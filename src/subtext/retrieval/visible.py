@@ -13,7 +13,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +169,7 @@ class VisibleView(View):
         if not links:
             return found
         partners = self._among(opposite(side_of(side)), [key for row in found for key in row.links])
-        return [replace(row, links=tuple(key for key in row.links if key in partners)) for row in found]
+        return [row._replace(links=tuple(key for key in row.links if key in partners)) for row in found]
 
     def _among(self, side: Side, keys: Sequence[int]) -> set[int]:
         """Those of some keys that are of visible items."""
@@ -184,7 +183,7 @@ class VisibleView(View):
         there = self._among("images", near)
         kept = [(other, cosine) for other, cosine in zip(near, cosines, strict=True) if other in there]
         own = {"near": [other for other, _ in kept], "cosines": [[cosine for _, cosine in kept]]}
-        return replace(row, metadata=json.dumps(own))
+        return row._replace(metadata=json.dumps(own))
 
     def nearest(
         self,

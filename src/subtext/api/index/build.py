@@ -1307,7 +1307,6 @@ def _ingest(
     from subtext.data.languages import foreign_texts
     from subtext.data.output_cache import OutputCache
     from subtext.retrieval.build import ingest
-    from subtext.retrieval.make_text_side import keep_text_side
 
     model, pairs = opened.model, opened.pairs
     total = len(pairs.images) + len(pairs.texts)
@@ -1335,9 +1334,6 @@ def _ingest(
             taken=taken,
             progress=progress,
         )
-    reason = keep_text_side(writer, model, pairs.texts.values)
-    if reason and verb == "build":
-        say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
     encoder, reads = writer.manifest.encoder, tuple(writer.manifest.languages)
     said = encoder is not None and encoder.languages == reads  # Of the sentence encoder.
     if verb == "build" and not said and (foreign := foreign_texts(pairs.texts.values, reads, encoder="model")):

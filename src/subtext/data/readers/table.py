@@ -218,8 +218,12 @@ class _Cells:
             if name in _TEXTS or not (is_number or (isinstance(cell, str) and cell)):
                 continue
             kind = "number" if is_number else self._kind(where, name, cell)
-            self.kinds.setdefault(name, Counter())[kind] += 1
-            self.first.setdefault((name, kind), (where, str(cell)))
+            kinds = self.kinds.get(name)
+            if kinds is None:
+                kinds = self.kinds[name] = Counter()
+            if kind not in kinds:
+                self.first[name, kind] = where, str(cell)
+            kinds[kind] += 1
 
     def _kind(self, where: str, name: str, cell: str) -> str:
         if self.is_csv and (number := _NUMBER.fullmatch(cell)):

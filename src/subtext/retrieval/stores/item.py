@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,8 +130,7 @@ class IndexEntry:
         return item_digest((key, side, self.id, self.path, self.text, self.metadata_json, self.content, self.stamp))
 
 
-@dataclass(frozen=True)
-class StoredRow:
+class StoredRow(NamedTuple):
     """One item as a store holds it.
 
     Attributes:

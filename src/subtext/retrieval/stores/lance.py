@@ -46,7 +46,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial, wraps
-from itertools import accumulate, chain, takewhile
+from itertools import accumulate, chain, repeat, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -572,11 +572,18 @@ class LanceTables(Tables):
             Each row, and of a text the ids of its images.
         """
         for start in range(0, len(values), CHUNK):
-            for row in self._records(side, column, values[start : start + CHUNK], columns).to_pylist():
-                said = _shown(row["record"], self.where) if "record" in row else ItemRecord(row["id"], None, None, "{}")
-                rest = [row.get(name, empty) for name, empty in _LEFT_OUT.items()]
-                stored = StoredRow(row["key"], said.id, said.path, said.text, said.metadata, *rest)
-                yield stored, _images_of(row.get("link"), row.get("links"))
+            found = self._records(side, column, values[start : start + CHUNK], columns)
+            read = {name: found[name].to_pylist() for name in found.column_names}
+            if "record" in read:
+                shown = [_shown(record, self.where) for record in read["record"]]
+            else:
+                shown = [ItemRecord(name, None, None, "{}") for name in read["id"]]
+            rest = (read.get(name, repeat(empty, len(shown))) for name, empty in _LEFT_OUT.items())
+            links = (read.get(name, repeat(None, len(shown))) for name in _LINKS)
+            columns_read = zip(read["key"], shown, *rest, *links, strict=True)
+            for key, said, content, stamp, digest, link, several in columns_read:
+                row = StoredRow(key, said.id, said.path, said.text, said.metadata, content, stamp, digest)
+                yield row, _images_of(link, several)
 
     def _records(self, side: int, column: str, values: Sequence[Any], columns: Sequence[str]) -> pa.Table:
         """Columns of the items that `records` gives, where it is known already without looking for them."""
@@ -748,7 +755,7 @@ class LanceTables(Tables):
             own = {row.id: row.key for row, _ in self.records(0, "id", images, ["key", "id"])}
             for row, ids in records:
                 partners[row.id] += [own[image] for image in ids if image in own]
-        return [replace(row, links=tuple(sorted(partners[row.id]))) for row, _ in records]
+        return [row._replace(links=tuple(sorted(partners[row.id]))) for row, _ in records]
 
     def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
         """Columns of the rows that fulfil a filter, block by block, as they lie in the storage.
