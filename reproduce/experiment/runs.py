@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
-from scipy.stats import hypergeom
 
 import subtext as st
 from reproduce import topics
@@ -78,8 +77,10 @@ class Finished:
         return Finished(**{**values, **single, "draws": int(values["draws"])})
 
     def choice(self, c: int) -> NDArray[np.float64]:
-        """(2 N) probability of the right choice among c, exactly."""
-        return np.asarray(hypergeom.pmf(0, self.others, np.ceil(self.ranks).astype(np.int64) - 1, c - 1))
+        """(2 N) probability of the right choice among c, exactly: that none of the c - 1 others drawn is better."""
+        drawn = np.arange(c - 1)[:, None, None]  # One after the other, none twice.
+        worse = self.others - np.ceil(self.ranks).astype(np.int64) + 1
+        return np.asarray((np.maximum(worse - drawn, 0) / (self.others - drawn)).prod(axis=0))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
 from subtext.data.object_store import fetched, look, release
 from subtext.data.output_cache import OutputCache, user_cache
-from subtext.data.unchanged import KnownImage, Unchanged, file_part
+from subtext.data.unchanged import Unchanged, file_part
 from subtext.errors import DataError, RequirementError, SearchIndexError, Setting
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
@@ -906,21 +906,6 @@ def _keys_of(view: View, side: Side, ids: Iterable[str]) -> NDArray[np.int64]:
     while some := list(islice(remaining, _HELD)):
         keys.extend(view.keys_of(side, some).values())
     return np.frombuffer(keys, dtype=np.int64)
-
-
-def known_images(view: View) -> Iterator[KnownImage]:
-    """What an index has of its images, some at a time.
-
-    Args:
-        view: The index at one moment.
-
-    Yields:
-        The images, in any order.
-    """
-    keys = view.keys("images")
-    for start in range(0, len(keys), _HELD):
-        for row in view.rows("images", keys=keys[start : start + _HELD].tolist(), links=True):
-            yield KnownImage(row.key, row.id, row.path, row.stamp, row.content, row.links)
 
 
 def restamp(writer: Writer, stamps: Sequence[tuple[int, str]]) -> None:

@@ -841,11 +841,11 @@ def _as_first_read(store: Store, sources: DataConfig) -> DataConfig:
 def _known(store: Store, *, verify_files: bool = False) -> Unchanged:
     """The images of an index, as hashes."""
     from subtext.data.unchanged import Unchanged
-    from subtext.retrieval.build import known_images
 
     with store.reading() as view:
-        images = known_images(view)
-        return Unchanged(images, Path(store.manifest.root), count=view.counts["images"], verify_files=verify_files)
+        return Unchanged(
+            view.known_images(), Path(store.manifest.root), count=view.counts["images"], verify_files=verify_files
+        )
 
 
 def new_manifest_of(
@@ -1435,7 +1435,6 @@ def _file_states(index: str | Path) -> bytes:
     from subtext.data.object_store import begin, known_state, list_store, looked_up
     from subtext.data.readers.webdataset import shards
     from subtext.data.unchanged import file_part
-    from subtext.retrieval.build import known_images
     from subtext.retrieval.stores.registry import open_store
 
     begin()
@@ -1456,7 +1455,7 @@ def _file_states(index: str | Path) -> bytes:
     root = Path(store.manifest.root)
     with store.reading() as view:
         # Those that a table names may lie elsewhere.
-        for image in looked_up(known_images(view), lambda image: image.path if is_address(image.path) else None):
+        for image in looked_up(view.known_images(), lambda image: image.path if is_address(image.path) else None):
             if image.path and image.stamp is not None:
                 now = file_stamp(image.path, root)
                 states.update(repr((image.id, now)).encode() if now != file_part(image.stamp) else b"")

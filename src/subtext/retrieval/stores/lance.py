@@ -40,6 +40,7 @@ import threading
 import time
 import uuid
 import warnings
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -63,6 +64,7 @@ from pyarrow import fs
 from subtext.data.atomic import HIDDEN
 from subtext.data.dates import year_interval
 from subtext.data.folder_handle import THROUGH
+from subtext.data.unchanged import KnownImage
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
@@ -1266,6 +1268,30 @@ class LanceView(SqlView):
             The rows, without what is not shown.
         """
         return self.tables.rows(side, keys=keys, links=links, columns=_SHOWN)
+
+    def known_images(self) -> Iterator[KnownImage]:
+        """See `View.known_images`: texts and images are read once each, as they lie in the storage.
+
+        Yields:
+            The images, in any order; their texts were found by hashes of the ids that they link.
+        """
+        linked, texts = array("q"), array("q")
+        for batch in self.tables.batches(["key", *_LINKS], "kind = 1"):
+            for key, link, links in zip(*(batch[name].to_pylist() for name in ("key", *_LINKS)), strict=True):
+                ids = _images_of(link, links)
+                linked.extend(map(hash, ids))
+                texts.extend(repeat(key, len(ids)))
+        hashes, keys = (np.frombuffer(numbers, dtype=np.int64) for numbers in (linked, texts))
+        order = np.argsort(hashes, kind="stable")
+        hashes, keys = hashes[order], keys[order]
+        del linked, texts, order
+        for batch in self.tables.batches(["key", "record", "stamp", "content"], "kind = 0"):
+            shown = [_shown(record, self.store.path) for record in batch["record"].to_pylist()]
+            wanted = np.array([hash(said.id) for said in shown], dtype=np.int64)
+            first, last = (np.searchsorted(hashes, wanted, side).tolist() for side in ("left", "right"))
+            rest = (batch[name].to_pylist() for name in ("key", "stamp", "content"))
+            for said, start, end, key, stamp, content in zip(shown, first, last, *rest, strict=True):
+                yield KnownImage(key, said.id, said.path, stamp, content, tuple(sorted(keys[start:end].tolist())))
 
     def stats(self) -> Stats:
         """Size and state of the table: its version, fragments, and what lists were measured.

@@ -13,7 +13,7 @@ folder, `postgresql://user@host/database?index=library` an index in PostgreSQL, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.output_cache import forget
+from subtext.data.unchanged import KnownImage
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.stores.documents import LISTS
@@ -50,6 +51,8 @@ from subtext.retrieval.stores.saved_lists import without_images
 from subtext.retrieval.text_side import SENTENCE_SIDE
 from subtext.retrieval.words import fold, query_words
 
+_READ = 8192
+"""Images that are read at a time."""
 ATTEMPTS = 5
 """How often a change is made again where another writer was faster."""
 
@@ -594,6 +597,17 @@ class View(ABC):
             The rows, in any order. A store may leave out content, stamp and digest.
         """
         return self.rows(side, keys=keys, links=links)
+
+    def known_images(self) -> Iterator[KnownImage]:
+        """What the index has of its images, by which a listing is compared with it; some are read at a time.
+
+        Yields:
+            The images, in any order.
+        """
+        keys = self.keys("images")
+        for start in range(0, len(keys), _READ):
+            for row in self.rows("images", keys=keys[start : start + _READ].tolist(), links=True):
+                yield KnownImage(row.key, row.id, row.path, row.stamp, row.content, row.links)
 
     def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
         """The keys of the items that have some ids.
