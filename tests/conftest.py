@@ -8,6 +8,7 @@ left alone when `@typing.no_type_check` stands among its decorators.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import random
@@ -26,6 +27,9 @@ if os.environ.get("CHECK_SHAPES") != "0":
     jaxtyping.install_import_hook("subtext", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 import torch
+
+# Nothing that the tests import is garbage: to look for it takes a quarter of the time before the first test.
+gc.disable()
 
 STORES = ("folder", "postgresql", "lance")
 """Stores that the tests of stores run on; the option --store names others, by the scheme of their addresses."""
@@ -93,6 +97,12 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     """The same numbers for what a module draws while it is imported: torch's own seed is another in every process."""
     if isinstance(collector, pytest.Module):
         seed()
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector leaves alone what stays to the end: a million objects of torch, and all tests."""
+    gc.freeze()
+    gc.enable()
 
 
 def seed() -> None:

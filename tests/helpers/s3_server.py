@@ -4,8 +4,8 @@ The key "reader" may not write, "stranger" is no key, and without a key nothing 
 whose names have "secret". The bucket goes away, and comes back, by a POST to /gone and /back, and with the object that
 a POST to /gone-after/NAME names. /counted has the number of requests, and the bytes of the answers; /log each request.
 
-It says its port, and refuses one request in FAIL as a busy server does. Parts of objects are read as such: moto alone
-reads the whole object for each, which with one of 400 MB takes longer than a request may.
+It says its port, and refuses one request in FAIL as a busy server does. Objects are read and listed here: moto alone
+takes milliseconds for each request, and reads a whole object for each part of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
+from urllib.parse import parse_qs, quote
 from urllib.request import Request, urlopen
+from xml.sax.saxutils import escape
 
 
 @contextmanager
@@ -70,6 +72,38 @@ class Bucket:
         return sorted("LIST" if "list-type" in line else line.replace(" /archive/", " ") for line in new)
 
 
+def path_of(environ: dict[str, Any]) -> str:
+    """The path of a request; WSGI has bytes as text."""
+    return str(environ["PATH_INFO"]).encode("latin-1").decode()
+
+
+def listed(objects: Any, asked: dict[str, str]) -> bytes:
+    """The answer to ListObjectsV2."""
+    prefix, sign, most = asked.get("prefix", ""), asked.get("delimiter", ""), int(asked.get("max-keys", 1000))
+    after = asked.get("continuation-token") or asked.get("start-after", "")
+    entries = dict[str, Any]()
+    for name in sorted(name for name in list(objects) if name.startswith(prefix)):
+        folder, found, _ = name[len(prefix) :].partition(sign) if sign else ("", "", "")
+        entries[f"{prefix}{folder}{sign}" if found else name] = None if found else objects[name]
+    left = [name for name in entries if name > after]
+    parts, encode = [], quote if asked.get("encoding-type") == "url" else escape
+    for name in left[:most]:
+        stored = entries[name]
+        if stored is None:
+            parts.append(f"<CommonPrefixes><Prefix>{encode(name)}</Prefix></CommonPrefixes>")
+        else:
+            about = f"<Key>{encode(name)}</Key><LastModified>{stored.last_modified_ISO8601}</LastModified>"
+            about += (
+                f"<ETag>{escape(stored.etag)}</ETag><Size>{stored.size}</Size><StorageClass>STANDARD</StorageClass>"
+            )
+            parts.append(f"<Contents>{about}</Contents>")
+    rest = f"<NextContinuationToken>{escape(left[most - 1])}</NextContinuationToken>" if len(left) > most else ""
+    answer = (
+        f"<IsTruncated>{str(bool(rest)).lower()}</IsTruncated>{rest}<KeyCount>{len(parts)}</KeyCount>{''.join(parts)}"
+    )
+    return f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{answer}</ListBucketResult>'.encode()
+
+
 def main(fail: int) -> None:
     from moto.core import DEFAULT_ACCOUNT_ID
     from moto.s3.models import s3_backends
@@ -90,8 +124,7 @@ def main(fail: int) -> None:
         if environ["PATH_INFO"] == "/log":
             start("200 OK", [("Content-Type", "application/json")])
             return [json.dumps(log).encode()]
-        path = environ["PATH_INFO"].encode("latin-1").decode()  # WSGI has bytes as text.
-        log.append(f"{environ['REQUEST_METHOD']} {path}?{environ['QUERY_STRING']}".rstrip("?"))
+        log.append(f"{environ['REQUEST_METHOD']} {path_of(environ)}?{environ['QUERY_STRING']}".rstrip("?"))
         answer = list(answered(environ, start))
         told[0] += 1
         told[1] += sum(map(len, answer))
@@ -129,21 +162,31 @@ def main(fail: int) -> None:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start(status, [("Content-Type", "application/xml")])
             return [refusal if method != "HEAD" else b""]
-        part = re.fullmatch(r"bytes=(\d+)-(\d+)", environ.get("HTTP_RANGE", ""))
-        stored = objects.get(environ["PATH_INFO"].removeprefix("/archive/"))
-        if method != "GET" or part is None or stored is None or int(part[1]) >= stored.size:
+        asked = parse_qs(environ["QUERY_STRING"], keep_blank_values=True)
+        conditions = [name for name in environ if name.startswith("HTTP_IF_")]
+        if method == "GET" and environ["PATH_INFO"] in ("/archive", "/archive/") and "list-type" in asked:
+            start("200 OK", [("Content-Type", "application/xml")])
+            return [listed(objects, {name: values[0] for name, values in asked.items()})]
+        if method not in ("GET", "HEAD") or asked or conditions:
             return application(environ, start)
-        first, after = int(part[1]), min(int(part[2]) + 1, stored.size)
+        stored = objects.get(path_of(environ).removeprefix("/archive/"))
+        if stored is None:
+            start("404 Not Found", [("Content-Type", "application/xml")])
+            return (
+                [b"<Error><Code>NoSuchKey</Code><Message>No such key</Message></Error>"] if method == "GET" else [b""]
+            )
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", environ.get("HTTP_RANGE", ""))
+        if (environ.get("HTTP_RANGE") and part is None) or (part is not None and int(part[1]) >= stored.size):
+            return application(environ, start)
+        first, after = (0, stored.size) if part is None else (int(part[1]), min(int(part[2]) + 1, stored.size))
         with stored.lock:
             stored._value_buffer.seek(first)
-            content = stored._value_buffer.read(after - first)
+            content = stored._value_buffer.read(after - first) if method == "GET" else b""
             of = {name: stored.response_dict[name] for name in ("ETag", "last-modified")}
-        headers = {
-            **of,
-            "Content-Length": str(len(content)),
-            "Content-Range": f"bytes {first}-{after - 1}/{stored.size}",
-        }
-        start("206 Partial Content", list(headers.items()))
+        headers = {**of, "Content-Length": str(after - first), "Accept-Ranges": "bytes"}
+        if part is not None:
+            headers["Content-Range"] = f"bytes {first}-{after - 1}/{stored.size}"
+        start("200 OK" if part is None else "206 Partial Content", list(headers.items()))
         return [content]
 
     server = make_server("127.0.0.1", 0, counted, threaded=True)

@@ -73,7 +73,10 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Disconnect, and end a cluster that was started here."""
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect, and end a cluster that was started here: what was shared with it takes memory until then."""
         if self._begun:
             import ray
 

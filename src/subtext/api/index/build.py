@@ -357,6 +357,8 @@ def _build(
             written = _ingest(
                 writer, opened, work, verb="build", source=source, cluster=cluster, cache=cache, taken=stream
             )
+            if cluster is not None:
+                cluster.close()
             for job in unfinished(store):
                 writer.finish(job.number)  # That of an attempt which took broken images otherwise.
             writer.compact_large()

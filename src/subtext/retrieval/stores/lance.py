@@ -2522,12 +2522,13 @@ class LanceWriter(Writer):
             changed = {number: fragments[number].delete(predicate) for number in sorted({*touched.tolist()} - numbers)}
             new = list(draft.fragments)
             if draft.rows:
-                table = _as_table(draft.rows, columns)
+                rows = [iter(_as_table(draft.rows, columns).to_batches())]
                 if merged:
                     names, rest = columns.names, f"NOT ({predicate})"
-                    remaining = dataset.scanner(columns=names, filter=rest, fragments=merged).to_table()
-                    table = pa.concat_tables([remaining, table])
-                new += write_fragments(table, dataset)
+                    options = {"columns": names, "filter": rest, "fragments": merged, "batch_size": CHUNK}
+                    rows.insert(0, dataset.scanner(**options).to_batches())
+                written = pa.RecordBatchReader.from_batches(columns, chain.from_iterable(rows))
+                new += write_fragments(written, dataset)
             # In a file of its own, so that the next change need not mark it as deleted among other rows.
             state = {**draft.state, "changes": [*draft.state["changes"], token][-REMEMBERED:]}
             # Damage from before the change stays to be seen.
