@@ -52,22 +52,6 @@ class WeightFile:
     tensors: Mapping[str, str] = field(repr=False)
 
     @staticmethod
-    def of(path: Path, package: str, tensors: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> WeightFile:
-        """Describe tensors of a file as it is now.
-
-        Args:
-            path: The file.
-            package: See `WeightFile`.
-            tensors: Name of a parameter -> name in the file.
-            arrays: What `map_tensors` gives of it: mapped twice, it would take memory twice.
-
-        Returns:
-            The description.
-        """
-        state = path.stat()
-        return WeightFile(str(path), package, state.st_size, state.st_mtime_ns, _sum(arrays, tensors), dict(tensors))
-
-    @staticmethod
     def from_json(content: Mapping[str, Any]) -> WeightFile:
         """Read what `to_json` gave.
 
@@ -146,10 +130,11 @@ def find_weights(
     """
     found, left = list[WeightFile](), dict(parameters)
     for path, package in files:
-        arrays = map_tensors(path)
+        state, arrays = path.stat(), map_tensors(path)  # Mapped once: each time, the pages that are read count again.
         named = dict(_equal(left, arrays))
         if named:
-            found.append(WeightFile.of(path, package, named, arrays))
+            checksum = _sum(arrays, named)
+            found.append(WeightFile(str(path), package, state.st_size, state.st_mtime_ns, checksum, named))
         left = {name: numbers for name, numbers in left.items() if name not in named}
     return tuple(found)
 
