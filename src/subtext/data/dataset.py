@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from html import escape
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,26 @@ if TYPE_CHECKING:
     import pandas
 
     from subtext.data.feature_file import FeatureFile
+
+
+class KnownImage(NamedTuple):
+    """What an index has of an image.
+
+    Attributes:
+        key: Key of the image.
+        id: Id of the image.
+        path: Its path, relative to the root of the index; None for none.
+        stamp: Size and times of its file, and the mark of its rows, if it has one; None for no file.
+        content: 16 bytes, the digest of the file.
+        texts: Keys of its texts.
+    """
+
+    key: int
+    id: str
+    path: str | None
+    stamp: str | None
+    content: bytes
+    texts: tuple[int, ...]
 
 
 @dataclass(frozen=True, repr=False)

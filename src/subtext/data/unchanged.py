@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.addresses import is_address
-from subtext.data.dataset import RowIssue
+from subtext.data.dataset import KnownImage, RowIssue
 from subtext.data.embedded import SIDECAR
 from subtext.data.image_files import LARGEST_FILE, file_stamp, image_digest, most_pixels
 from subtext.data.object_store import fetched, known_state, looked_up, release, was_asked
@@ -74,26 +74,6 @@ class ImageTaker(Protocol):
 
     def finish(self) -> None:
         """Take what is left, at the end of the listing."""
-
-
-class KnownImage(NamedTuple):
-    """What an index has of an image.
-
-    Attributes:
-        key: Key of the image.
-        id: Id of the image.
-        path: Its path, relative to the root of the index; None for none.
-        stamp: Size and times of its file, and the mark of its rows, if it has one; None for no file.
-        content: 16 bytes, the digest of the file.
-        texts: Keys of its texts.
-    """
-
-    key: int
-    id: str
-    path: str | None
-    stamp: str | None
-    content: bytes
-    texts: tuple[int, ...]
 
 
 def mark_of(rows: Iterable[Row], root: str | Path, sidecars: Collection[str] | None = None) -> str:

@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from subtext.api.index.build import add_to_index, build_index, update_index
-from subtext.data.unchanged import KnownImage, Unchanged
+from subtext.data.dataset import KnownImage
+from subtext.data.unchanged import Unchanged
 from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import verify
 

@@ -1229,9 +1229,9 @@ def _changed_pairs(
     import numpy as np
 
     from subtext.data.changes import changed_dataset
-    from subtext.data.dataset import RowIssue
+    from subtext.data.dataset import KnownImage, RowIssue
     from subtext.data.features import FeatureInput
-    from subtext.data.unchanged import KnownImage, Unchanged
+    from subtext.data.unchanged import Unchanged
     from subtext.retrieval.changes import shared_texts
 
     root, by_features = Path(writer.manifest.root), isinstance(model.image.input_spec, FeatureInput)

@@ -62,9 +62,9 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from subtext.data.atomic import HIDDEN
+from subtext.data.dataset import KnownImage
 from subtext.data.dates import year_interval
 from subtext.data.folder_handle import THROUGH
-from subtext.data.unchanged import KnownImage
 from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann

@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.data.dataset import KnownImage
 from subtext.data.output_cache import forget
-from subtext.data.unchanged import KnownImage
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.manifest import Manifest, Revision
 from subtext.retrieval.stores.documents import LISTS
