@@ -607,6 +607,36 @@ def test_reader_renews_when_its_version_is_removed(
     assert damage(open_store(store.path)) == [] and times[0] > 3, "seen at one moment, in the end"
 
 
+def test_images_are_read_to_the_end_when_their_version_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stored_items.made(f"lance://{tmp_path}/known", pictures=20)
+    other, plain = open_store(store.path), lance.LanceTables.batches
+    with store.reading() as view:
+        before = {image.id: image for image in view.known_images()}
+        by_key = {image.id: image for image in view._known_by_key(view.keys("images"))}
+    assert len(before) == 20 and before == by_key and any(image.texts for image in before.values())
+    monkeypatch.setattr(lance, "CHUNK", 4)
+
+    def cut_off(tables: lance.LanceTables, columns: list[str], where: str) -> Iterator[Any]:
+        batches = plain(tables, columns, where)
+        yield next(batches)
+        if "record" in columns:
+            with other.writing("other") as writer:
+                writer.delete("images", ["p19"])
+                writer.compact()
+            raise SearchIndexError("its files are gone")
+        yield from batches
+
+    monkeypatch.setattr(lance.LanceTables, "batches", cut_off)
+    with store.reading() as view:
+        found = [image.id for image in view.known_images()]
+        assert view.renewed and len(found) == len(set(found)) == 19 and set(found) == before.keys() - {"p19"}
+    monkeypatch.setattr(lance.LanceView, "renew", lambda view: False)
+    with store.reading() as view, pytest.raises(SearchIndexError, match="its files are gone"):
+        list(view.known_images())
+
+
 def test_commit_with_lost_answer_is_applied_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, calls = library.LanceDataset.commit, [0]
 

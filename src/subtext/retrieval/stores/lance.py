@@ -1272,26 +1272,36 @@ class LanceView(SqlView):
     def known_images(self) -> Iterator[KnownImage]:
         """See `View.known_images`: texts and images are read once each, as they lie in the storage.
 
+        Where the version is removed meanwhile, the images that are left are read by their keys, of a newer one.
+
         Yields:
-            The images, in any order; their texts were found by hashes of the ids that they link.
+            The images, in any order; their texts are found by hashes of the ids that they link.
         """
-        linked, texts = array("q"), array("q")
-        for batch in self.tables.batches(["key", *_LINKS], "kind = 1"):
-            for key, link, links in zip(*(batch[name].to_pylist() for name in ("key", *_LINKS)), strict=True):
-                ids = _images_of(link, links)
-                linked.extend(map(hash, ids))
-                texts.extend(repeat(key, len(ids)))
-        hashes, keys = (np.frombuffer(numbers, dtype=np.int64) for numbers in (linked, texts))
-        order = np.argsort(hashes, kind="stable")
-        hashes, keys = hashes[order], keys[order]
-        del linked, texts, order
-        for batch in self.tables.batches(["key", "record", "stamp", "content"], "kind = 0"):
-            shown = [_shown(record, self.store.path) for record in batch["record"].to_pylist()]
-            wanted = np.array([hash(said.id) for said in shown], dtype=np.int64)
-            first, last = (np.searchsorted(hashes, wanted, side).tolist() for side in ("left", "right"))
-            rest = (batch[name].to_pylist() for name in ("key", "stamp", "content"))
-            for said, start, end, key, stamp, content in zip(shown, first, last, *rest, strict=True):
-                yield KnownImage(key, said.id, said.path, stamp, content, tuple(sorted(keys[start:end].tolist())))
+        own = self.keys("images")
+        left = np.ones(len(own), dtype=np.bool_)
+        try:
+            linked, texts = array("q"), array("q")
+            for batch in self.tables.batches(["key", *_LINKS], "kind = 1"):
+                for key, link, links in zip(*(batch[name].to_pylist() for name in ("key", *_LINKS)), strict=True):
+                    ids = _images_of(link, links)
+                    linked.extend(map(hash, ids))
+                    texts.extend(repeat(key, len(ids)))
+            hashes, keys = (np.frombuffer(numbers, dtype=np.int64) for numbers in (linked, texts))
+            order = np.argsort(hashes, kind="stable")
+            hashes, keys = hashes[order], keys[order]
+            del linked, texts, order
+            for batch in self.tables.batches(["key", "record", "stamp", "content"], "kind = 0"):
+                shown = [_shown(record, self.store.path) for record in batch["record"].to_pylist()]
+                wanted = np.array([hash(said.id) for said in shown], dtype=np.int64)
+                first, last = (np.searchsorted(hashes, wanted, side).tolist() for side in ("left", "right"))
+                rest = (batch[name].to_pylist() for name in ("key", "stamp", "content"))
+                for said, start, end, key, stamp, content in zip(shown, first, last, *rest, strict=True):
+                    yield KnownImage(key, said.id, said.path, stamp, content, tuple(sorted(keys[start:end].tolist())))
+                left[np.searchsorted(own, batch["key"].to_numpy())] = False
+        except SearchIndexError:
+            if not self.renew():
+                raise
+            yield from self._known_by_key(own[left])
 
     def stats(self) -> Stats:
         """Size and state of the table: its version, fragments, and what lists were measured.

@@ -604,7 +604,10 @@ class View(ABC):
         Yields:
             The images, in any order.
         """
-        keys = self.keys("images")
+        yield from self._known_by_key(self.keys("images"))
+
+    def _known_by_key(self, keys: NDArray[np.int64]) -> Iterator[KnownImage]:
+        """What the index has of the images of some keys."""
         for start in range(0, len(keys), _READ):
             for row in self.rows("images", keys=keys[start : start + _READ].tolist(), links=True):
                 yield KnownImage(row.key, row.id, row.path, row.stamp, row.content, row.links)
