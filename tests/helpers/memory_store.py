@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ class MemoryView(View):
         other = {row.id: row.key for row, _, _ in self.data.rows[SIDES[1 - SIDES.index(side)]].values()}
         own, facing = (0, 1) if side == "images" else (1, 0)
         return [
-            replace(row, links=tuple(sorted(other[link[facing]] for link in self.data.links if link[own] == row.id)))
+            row._replace(links=tuple(sorted(other[link[facing]] for link in self.data.links if link[own] == row.id)))
             for row in rows
         ]
 

@@ -300,12 +300,13 @@ def columns_of(store_kind: str, intact: Store) -> Iterator[tuple[str, Any]]:
         assert isinstance(intact, Database)
         with intact.connected() as connection:
             statement = (
-                "SELECT table_name, column_name, udt_name FROM information_schema.columns WHERE table_schema = %s"
+                "SELECT table_name, column_name, udt_name FROM information_schema.columns WHERE table_schema = %s "
+                "ORDER BY table_name, ordinal_position"
             )
             described = connection.execute(statement, (intact.address.name,)).fetchall()
         forms = {
             "text": "{} || 'x'", "bytea": "set_byte({0}, 0, get_byte({0}, 0) # 1)", "vector": "{0} + {0}",
-            "tsvector": "'x'::tsvector", "timestamptz": "{} + interval '1 s'",
+            "tsvector": "'x'::tsvector", "timestamptz": "{} + interval '1 s'", "int8range": "int8range(1, 2)",
         }  # fmt: skip
         for table, column, kind in described:
             if kind == "bool":
